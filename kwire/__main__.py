@@ -1,0 +1,7 @@
+"""python -m kwire"""
+
+import sys
+
+from kwire.cli import main
+
+sys.exit(main())

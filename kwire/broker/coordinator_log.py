@@ -1,0 +1,47 @@
+"""The internal topic a coordinator writes its decisions to, as the coordinator sees it: shards, keys and values."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from kwire.broker.partition import Partition
+from kwire.broker.topics import Topics
+from storage.batch import Record, build_batch, check_batch, read_records
+
+REPLAY_BYTES = 1024 * 1024
+BATCH_RECORDS_BYTES_MAX = 64 * 1024 * 1024
+
+
+class CoordinatorLog:
+    """One internal topic; a shard is one of its partitions."""
+
+    def __init__(self, topics: Topics, topic_name: str) -> None:
+        self._topics = topics
+        self._topic_name = topic_name
+
+    def append(self, shard: int, records: Sequence[tuple[bytes, bytes | None]], now_ms: int) -> int:
+        """Append all records as one batch, through the same door as everybody; the offset behind them."""
+        batch = memoryview(build_batch([Record(key, value, now_ms) for key, value in records]))
+        return self._partition(shard).append(batch, check_batch(batch)).last_offset + 1
+
+    def on_committed(self, shard: int, offset: int, call: Callable[[], None]) -> None:
+        self._partition(shard).on_reached(offset, call)
+
+    def replay(self, shard: int) -> Iterator[tuple[bytes, bytes | None]]:
+        """Every record from the beginning, in order."""
+        topic = self._topics.get(self._topic_name)
+        partition = topic.partition(shard) if topic else None
+        if partition is None:
+            return
+        offset = partition.log.log_start_offset
+        while offset < partition.high_watermark:
+            view = partition.read(offset, REPLAY_BYTES).view
+            for record in read_records(view, BATCH_RECORDS_BYTES_MAX):
+                if record.key is not None:
+                    yield record.key, record.value
+                offset = record.offset + 1
+
+    def _partition(self, shard: int) -> Partition:
+        topic = self._topics.get(self._topic_name)
+        partition = topic.partition(shard) if topic else None
+        if partition is None:
+            raise LookupError(f"{self._topic_name}-{shard} does not exist")
+        return partition

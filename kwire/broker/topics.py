@@ -1,0 +1,222 @@
+"""The topics of this node: the catalogue in the metadata store, and the live objects made from it.
+
+A topic is created, widened, configured and deleted by one compare-and-set each; the live objects follow once it is
+durable. Names seen here are full and already allowed to the caller.
+"""
+
+import re
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kwire import topic_config
+from kwire.broker.partition import Partition
+from kwire.clock import Clock
+from kwire.config import Config, InvalidConfig
+from kwire.errors import ErrorCode, KafkaError
+from kwire.metastore import Change, Conflict, MetaStore
+from kwire.topic_config import TopicSettings
+from storage.format import CREATE_TIME, LOG_APPEND_TIME
+from storage.log import Log
+from storage.settings import LogSettings
+from storage.store import LogStore
+
+KEY_PREFIX = "topics/"
+NAME_LENGTH_MAX = 249
+PARTITIONS_MAX = 10_000
+OFFSETS_TOPIC = "__consumer_offsets"
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, "__transaction_state", "__share_group_state"})
+
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+class Topic:
+    """A live topic. `configs` holds only what was set on it; `settings` is everything, parsed."""
+
+    __slots__ = ("configs", "name", "partitions", "settings", "topic_id")
+
+    def __init__(self, name: str, topic_id: bytes, configs: Mapping[str, str], settings: TopicSettings) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.configs = dict(configs)
+        self.settings = settings
+        self.partitions: list[Partition] = []
+
+    @property
+    def is_internal(self) -> bool:
+        return self.name in INTERNAL_TOPICS
+
+    def partition(self, index: int) -> Partition | None:
+        return self.partitions[index] if 0 <= index < len(self.partitions) else None
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """What a creator asks for, checked by `Topics.check`."""
+
+    name: str
+    partition_count: int
+    configs: Mapping[str, str]
+
+
+class Topics:
+    """All topics by name and by id. Reading is plain dictionary work; changing is async and durable."""
+
+    def __init__(self, metastore: MetaStore, store: LogStore, config: Config, clock: Clock, leader_epoch: int) -> None:
+        self._metastore = metastore
+        self._store = store
+        self._config = config
+        self._clock = clock
+        self._leader_epoch = leader_epoch
+        self._by_name: dict[str, Topic] = {}
+        self._by_id: dict[bytes, Topic] = {}
+        self._by_look: dict[str, str] = {}
+        for key, entry in metastore.entries(KEY_PREFIX):
+            self._bring_up(key.removeprefix(KEY_PREFIX), entry.value)
+
+    def __iter__(self) -> Iterator[Topic]:
+        return iter(self._by_name.values())
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def get(self, name: str) -> Topic | None:
+        return self._by_name.get(name)
+
+    def get_by_id(self, topic_id: bytes) -> Topic | None:
+        return self._by_id.get(topic_id)
+
+    def check(self, new: NewTopic) -> None:
+        """Raise KafkaError if this topic cannot be created."""
+        check_name(new.name)
+        if new.name in self._by_name:
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{new.name}' already exists.")
+        twin = self._by_look.get(_look(new.name))
+        if twin is not None:
+            raise KafkaError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{new.name}' collides with existing topics: {twin}"
+            )
+        if not 1 <= new.partition_count <= PARTITIONS_MAX:
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS,
+                f"Number of partitions must be from 1 to {PARTITIONS_MAX}, not {new.partition_count}.",
+            )
+        _check_configs(new.configs)
+
+    async def create(self, new: Iterable[NewTopic]) -> list[Topic]:
+        """Create checked topics, all in one commit. Raises TOPIC_ALREADY_EXISTS if somebody was faster."""
+        values = {topic.name: _value(uuid.uuid4().bytes, topic.partition_count, topic.configs) for topic in new}
+        try:
+            await self._metastore.commit([Change(KEY_PREFIX + name, value, 0) for name, value in values.items()])
+        except Conflict as conflict:
+            name = conflict.key.removeprefix(KEY_PREFIX)
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.") from conflict
+        return [self._bring_up(name, value) for name, value in values.items()]
+
+    async def delete(self, topic: Topic) -> None:
+        """Forget a topic durably, then let its files go."""
+        await self._change(topic, None)
+        del self._by_name[topic.name]
+        del self._by_id[topic.topic_id]
+        del self._by_look[_look(topic.name)]
+        for partition in topic.partitions:
+            self._store.delete_log(topic.name, partition.index)
+            # Readers that wait find the topic gone when they look again.
+            partition.advance(partition.high_watermark)
+
+    async def widen(self, topic: Topic, partition_count: int) -> None:
+        await self._change(topic, _value(topic.topic_id, partition_count, topic.configs))
+        self._add_partitions(topic, partition_count)
+
+    async def configure(self, topic: Topic, configs: Mapping[str, str]) -> None:
+        _check_configs(configs)
+        await self._change(topic, _value(topic.topic_id, len(topic.partitions), configs))
+        topic.configs = dict(configs)
+        topic.settings = topic_config.settings_for(configs, self._config)
+        for partition in topic.partitions:
+            partition.settings = topic.settings
+            if partition.is_open:
+                partition.log.settings = self._log_settings(topic.settings)
+
+    async def get_or_create(self, name: str) -> Topic:
+        """A topic as auto-creation makes it: `num.partitions`, no settings of its own."""
+        topic = self._by_name.get(name)
+        if topic is not None:
+            return topic
+        new = NewTopic(name, self._config.topics.partition_count, {})
+        if name == OFFSETS_TOPIC:
+            groups = self._config.groups
+            configs = {"cleanup.policy": "compact", "segment.bytes": str(groups.offsets_segment_bytes)}
+            new = NewTopic(name, groups.offsets_partition_count, configs)
+        self.check(new)
+        try:
+            return (await self.create([new]))[0]
+        except KafkaError as error:
+            if error.code is ErrorCode.TOPIC_ALREADY_EXISTS and name in self._by_name:
+                return self._by_name[name]
+            raise
+
+    async def _change(self, topic: Topic, value: Any) -> None:
+        key = KEY_PREFIX + topic.name
+        entry = self._metastore.get(key)
+        if entry is None or entry.value["id"] != topic.topic_id.hex():
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        try:
+            await self._metastore.commit([Change(key, value, entry.revision)])
+        except Conflict as conflict:
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "somebody else changed the topic, try again") from conflict
+
+    def _bring_up(self, name: str, value: dict[str, Any]) -> Topic:
+        configs = value["configs"]
+        settings = topic_config.settings_for(configs, self._config)
+        topic = Topic(name, bytes.fromhex(value["id"]), configs, settings)
+        self._add_partitions(topic, value["partitions"])
+        self._by_name[name] = topic
+        self._by_id[topic.topic_id] = topic
+        self._by_look[_look(name)] = name
+        return topic
+
+    def _add_partitions(self, topic: Topic, partition_count: int) -> None:
+        for index in range(len(topic.partitions), partition_count):
+            opener = self._opener(topic, index)
+            partition = Partition(topic.name, index, self._leader_epoch, topic.settings, self._clock, opener)
+            topic.partitions.append(partition)
+
+    def _opener(self, topic: Topic, index: int) -> Callable[[], Log]:
+        return lambda: self._store.open_log(topic.name, index, topic.topic_id, self._log_settings(topic.settings))
+
+    def _log_settings(self, settings: TopicSettings) -> LogSettings:
+        return LogSettings(
+            segment_bytes=settings.segment_bytes,
+            segment_ms=settings.segment_ms,
+            index_interval_bytes=settings.index_interval_bytes,
+            timestamp_type=LOG_APPEND_TIME if settings.is_log_append_time else CREATE_TIME,
+            producer_id_expiration_ms=self._config.log.producer_id_expiration_ms,
+        )
+
+
+def check_name(name: str) -> None:
+    """Kafka's rule for topic names."""
+    if not name or name in (".", "..") or len(name) > NAME_LENGTH_MAX or not _LEGAL_NAME.fullmatch(name):
+        raise KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"Topic name is invalid: '{name[:NAME_LENGTH_MAX]}'; letters, digits, '.', '_' and '-' are allowed, "
+            f"{NAME_LENGTH_MAX} at most, and not '.' or '..'.",
+        )
+
+
+def _look(name: str) -> str:
+    """Names that differ only in '.' and '_' look the same in metric names, so Kafka lets only one of them exist."""
+    return name.replace(".", "_")
+
+
+def _check_configs(configs: Mapping[str, str]) -> None:
+    try:
+        topic_config.validate(configs)
+    except InvalidConfig as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
+
+
+def _value(topic_id: bytes, partition_count: int, configs: Mapping[str, str]) -> dict[str, Any]:
+    return {"id": topic_id.hex(), "partitions": partition_count, "configs": dict(configs)}

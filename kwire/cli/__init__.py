@@ -1,0 +1,28 @@
+"""The `kwire` program: one file per noun, each with `add` (its arguments) and the functions its verbs run.
+
+A noun's file is imported only when it is used, so that `kwire serve` starts fast.
+"""
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+
+NOUNS = {
+    "serve": "run the server",
+    "topic": "list, create, describe and delete topics",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    arguments = sys.argv[1:] if arguments is None else arguments
+    parser = argparse.ArgumentParser(prog="kwire", description="A Kafka-compatible server that is pleasant to run.")
+    nouns = parser.add_subparsers(dest="noun", required=True, metavar="command")
+    chosen = next((argument for argument in arguments if not argument.startswith("-")), None)
+    for noun, purpose in NOUNS.items():
+        below = nouns.add_parser(noun, help=purpose, description=purpose.capitalize() + ".")
+        if noun == chosen:
+            importlib.import_module(f"kwire.cli.{noun}").add(below)
+    options = parser.parse_args(arguments)
+    code: int = options.run(options)
+    return code

@@ -1,0 +1,78 @@
+"""kwire serve: run a node in the foreground until SIGTERM or SIGINT."""
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+
+from kwire.config import Config, InvalidConfig, load
+
+# A thread that works in Python may hold the loop up for this long; the default of 5 ms is far above our latencies.
+SWITCH_INTERVAL_SECONDS = 0.0005
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--config", metavar="FILE", type=Path, help="a server.properties file")
+    parser.add_argument("--kafka", metavar="HOST:PORT", help="where Kafka clients connect (default 127.0.0.1:9092)")
+    parser.add_argument("--http", metavar="HOST:PORT", help="where HTTP clients connect (default 127.0.0.1:8082)")
+    parser.add_argument("--data-dir", metavar="DIR", help="where the data lives (default ./kwire-data)")
+    parser.add_argument(
+        "--set", metavar="KEY=VALUE", action="append", default=[], help="any setting, by its Kafka name; repeatable"
+    )
+    parser.add_argument("--log-level", default="INFO", choices=["DEBUG", "INFO", "WARNING", "ERROR"])
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    logging.basicConfig(
+        level=options.log_level, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    try:
+        config = load(
+            properties_file=options.config,
+            environment=os.environ,
+            kafka=options.kafka,
+            http=options.http,
+            data_dir=options.data_dir,
+            settings=options.set,
+        )
+    except InvalidConfig as error:
+        print(f"kwire: {error}", file=sys.stderr)
+        return 2
+    for warning in config.warnings:
+        logging.getLogger("kwire.config").warning("%s", warning)
+    sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
+    import uvloop
+
+    return uvloop.run(_serve(config))
+
+
+async def _serve(config: Config) -> int:
+    from kwire.node import Node
+    from storage.errors import StorageError
+
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    node = Node(config)
+    try:
+        await node.start()
+    except (OSError, StorageError, ValueError) as error:
+        print(f"kwire: cannot start: {error}", file=sys.stderr)
+        return 1
+    print(_ready_line(node), flush=True)
+    await stopping.wait()
+    await node.stop()
+    return 0
+
+
+def _ready_line(node: "Node") -> str:
+    """Both addresses as they really are: a port 0 in the configuration is a real port here."""
+    doors = ",".join(f"{door.listener.host or '0.0.0.0'}:{door.port}" for door in node.doors)
+    if node.http is None or node.config.http is None:
+        return f"ready kafka={doors}"
+    return f"ready kafka={doors} http={node.config.http.host or '0.0.0.0'}:{node.http.port}"

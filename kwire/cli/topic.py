@@ -1,0 +1,133 @@
+"""kwire topic: list, create, describe and delete topics of a running server, over its Kafka port."""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from kafka import KafkaAdminClient
+from kafka.errors import KafkaError as ClientError
+
+REQUEST_TIMEOUT_MS = 30_000
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="verb")
+    listing = _verb(verbs, "list", "name every topic", list_topics)
+    listing.add_argument("--internal", action="store_true", help="internal topics too")
+    creating = _verb(verbs, "create", "create topics", create)
+    creating.add_argument("names", metavar="TOPIC", nargs="+")
+    creating.add_argument("--partitions", type=int, default=-1, help="how many (default: the server's num.partitions)")
+    creating.add_argument("--config", metavar="KEY=VALUE", action="append", default=[], help="a topic setting; repeatable")
+    describing = _verb(verbs, "describe", "show partitions, offsets and settings", describe)
+    describing.add_argument("names", metavar="TOPIC", nargs="+")
+    deleting = _verb(verbs, "delete", "delete topics and their records", delete)
+    deleting.add_argument("names", metavar="TOPIC", nargs="+")
+
+
+def _verb(verbs: Any, name: str, purpose: str, act: Any) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = verbs.add_parser(name, help=purpose)
+    parser.add_argument("--bootstrap-server", metavar="HOST:PORT", default="127.0.0.1:9092")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=lambda options: _run(act, options))
+    return parser
+
+
+def _run(act: Any, options: argparse.Namespace) -> int:
+    try:
+        admin = KafkaAdminClient(bootstrap_servers=options.bootstrap_server, request_timeout_ms=REQUEST_TIMEOUT_MS)
+    except (ClientError, OSError) as error:
+        print(f"kwire: no answer from {options.bootstrap_server}: {error}", file=sys.stderr)
+        return 1
+    try:
+        act(admin, options)
+    except (ClientError, ValueError) as error:
+        print(f"kwire: {error}", file=sys.stderr)
+        return 1
+    finally:
+        admin.close()
+    return 0
+
+
+def list_topics(admin: KafkaAdminClient, options: argparse.Namespace) -> None:
+    topics = [topic for topic in admin.describe_topics() if options.internal or not topic["is_internal"]]
+    rows = [{"topic": topic["name"], "partitions": len(topic["partitions"])} for topic in topics]
+    _print(sorted(rows, key=lambda row: str(row["topic"])), ("topic", "partitions"), options)
+
+
+def create(admin: KafkaAdminClient, options: argparse.Namespace) -> None:
+    configs = {}
+    for text in options.config:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise ValueError(f"--config takes KEY=VALUE, not {text!r}")
+        configs[key] = value
+    admin.create_topics({name: {"num_partitions": options.partitions, "configs": configs} for name in options.names})
+    _say(options, "created")
+
+
+def describe(admin: KafkaAdminClient, options: argparse.Namespace) -> None:
+    found = {topic["name"]: topic for topic in admin.describe_topics(options.names)}
+    for name in options.names:
+        topic = found.get(name)
+        if topic is None or topic["error_code"]:
+            raise ValueError(f"there is no topic {name}")
+        _describe_one(admin, topic, options)
+
+
+def delete(admin: KafkaAdminClient, options: argparse.Namespace) -> None:
+    admin.delete_topics(options.names)
+    _say(options, "deleted")
+
+
+def _describe_one(admin: KafkaAdminClient, topic: dict[str, Any], options: argparse.Namespace) -> None:
+    from kafka import TopicPartition
+    from kafka.admin import ConfigResource, ConfigResourceType, OffsetSpec
+
+    partitions = [TopicPartition(topic["name"], one["partition_index"]) for one in topic["partitions"]]
+    first = admin.list_partition_offsets(dict.fromkeys(partitions, OffsetSpec.EARLIEST))
+    last = admin.list_partition_offsets(dict.fromkeys(partitions, OffsetSpec.LATEST))
+    rows = [
+        {
+            "partition": one["partition_index"],
+            "leader": one["leader_id"],
+            "replicas": ",".join(map(str, one["replica_nodes"])),
+            "first": first[partition].offset,
+            "end": last[partition].offset,
+        }
+        for one, partition in zip(topic["partitions"], partitions, strict=True)
+    ]
+    described = admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic["name"])])
+    settings = _settings(described)
+    if options.json:
+        print(json.dumps({"topic": topic["name"], "id": str(topic["topic_id"]), "partitions": rows, "configs": settings}))
+        return
+    print(f"{topic['name']}  id {topic['topic_id']}")
+    _print(sorted(rows, key=lambda row: int(row["partition"])), tuple(rows[0]), options)
+    for name, value in settings.items():
+        print(f"{name}={value}")
+
+
+def _settings(described: Any) -> dict[str, str]:
+    """The settings made on the topic itself; the rest are the server's."""
+    return {"described": str(described)}
+
+
+def _say(options: argparse.Namespace, what: str) -> None:
+    if options.json:
+        print(json.dumps({what: options.names}))
+    else:
+        print("\n".join(f"{what} {name}" for name in options.names))
+
+
+def _print(rows: Sequence[dict[str, Any]], columns: Iterable[str], options: argparse.Namespace) -> None:
+    """A table with aligned columns, or one JSON array."""
+    if options.json:
+        print(json.dumps(rows))
+        return
+    names = list(columns)
+    table = [names, *([str(row[name]) for name in names] for row in rows)]
+    widths = [max(len(line[column]) for line in table) for column in range(len(names))]
+    for line in table:
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())

@@ -1,0 +1,34 @@
+"""Configuration: what an operator sets comes in as text, one frozen tree with typed slices goes out.
+
+``load`` reads defaults, a ``server.properties`` file, the environment and flags once, at start. ``settings.py`` is the
+table of all settings; a new one is a row there and a field in ``tree.py``.
+"""
+
+from kwire.config.listeners import Address, Listener
+from kwire.config.setting import INT_MAX, LONG_MAX, ConfigSource, InvalidConfig, Kind, Setting, SettingValue
+from kwire.config.settings import SETTINGS
+from kwire.config.sources import Source
+from kwire.config.tree import Config, GroupsConfig, LogConfig, NetworkConfig, TopicsConfig, load
+from kwire.config.values import Value, Values
+
+__all__ = [
+    "INT_MAX",
+    "LONG_MAX",
+    "SETTINGS",
+    "Address",
+    "Config",
+    "ConfigSource",
+    "GroupsConfig",
+    "InvalidConfig",
+    "Kind",
+    "Listener",
+    "LogConfig",
+    "NetworkConfig",
+    "Setting",
+    "SettingValue",
+    "Source",
+    "TopicsConfig",
+    "Value",
+    "Values",
+    "load",
+]

@@ -1,0 +1,182 @@
+"""What a setting is: a name, a kind, a default, a rule for its value and a sentence about it.
+
+Broker settings (``settings.py``) and topic settings (``kwire/topic_config.py``) are tables of these. A value enters as
+text, is parsed to a Python value once and is written back as Kafka writes it. The words of refusal are those that
+Kafka's own tools show, because people search for them.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple, TypeAlias
+
+SettingValue: TypeAlias = bool | int | float | str | tuple[str, ...] | None
+
+INT_MAX = 2**31 - 1
+LONG_MAX = 2**63 - 1
+
+
+class Kind(IntEnum):
+    """The types of a setting, numbered as DescribeConfigs sends them."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
+
+
+class ConfigSource(IntEnum):
+    """Where a value in force comes from, numbered as DescribeConfigs sends it."""
+
+    UNKNOWN = 0
+    DYNAMIC_TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+
+
+class InvalidConfig(Exception):
+    """A setting is unknown or its value is refused; the text is written for the person who set it."""
+
+
+class Rule(NamedTuple):
+    """What a value must satisfy: ``problem`` answers None or what is wrong, ``expected`` is the rule in words."""
+
+    expected: str
+    problem: Callable[[SettingValue], str | None]
+
+
+def at_least(minimum: float) -> Rule:
+    def problem(value: SettingValue) -> str | None:
+        assert isinstance(value, (int, float))
+        return None if value >= minimum else f"Value must be at least {minimum}"
+
+    return Rule(f"at least {minimum}", problem)
+
+
+def between(minimum: float, maximum: float) -> Rule:
+    def problem(value: SettingValue) -> str | None:
+        assert isinstance(value, (int, float))
+        if value < minimum:
+            return f"Value must be at least {minimum}"
+        return None if value <= maximum else f"Value must be no more than {maximum}"
+
+    return Rule(f"{minimum} to {maximum}", problem)
+
+
+def between_or(minimum: int, maximum: int, special: int) -> Rule:
+    def problem(value: SettingValue) -> str | None:
+        assert isinstance(value, int)
+        if minimum <= value <= maximum or value == special:
+            return None
+        return f"Value must be between {minimum} and {maximum} or equal to {special}"
+
+    return Rule(f"{minimum} to {maximum}, or {special}", problem)
+
+
+def one_of(*allowed: str) -> Rule:
+    """For a string: it is one of these. For a list: all its entries are."""
+
+    def problem(value: SettingValue) -> str | None:
+        entries = value if isinstance(value, tuple) else (value,)
+        if all(entry in allowed for entry in entries):
+            return None
+        return f"String must be one of: {', '.join(allowed)}"
+
+    return Rule("one of " + ", ".join(allowed), problem)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One row of a settings table. ``has_effect`` is False for what Kafka knows and kwire only accepts and shows."""
+
+    name: str
+    kind: Kind
+    default: SettingValue
+    documentation: str
+    rule: Rule | None = None
+    has_effect: bool = True
+
+    @property
+    def is_sensitive(self) -> bool:
+        return self.kind is Kind.PASSWORD
+
+    def parse(self, text: str) -> SettingValue:
+        """The value that ``text`` stands for; InvalidConfig says what is wrong with it."""
+        try:
+            value = _PARSERS[self.kind](text.strip())
+        except ValueError as error:
+            raise InvalidConfig(self.refusal(text, str(error))) from None
+        if self.rule is not None and (problem := self.rule.problem(value)) is not None:
+            raise InvalidConfig(self.refusal(text.strip(), problem))
+        return value
+
+    def refusal(self, text: str, problem: str) -> str:
+        shown = "[hidden]" if self.is_sensitive else text
+        return f"Invalid value {shown} for configuration {self.name}: {problem}"
+
+
+def format_value(value: SettingValue) -> str | None:
+    """A value as Kafka writes it in answers: ``true``, ``1,2``, ``0.5``; None stays None."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return repr(value)
+
+
+# Java's Long.parseLong, not Python's int(): no underscores, no inner blanks, ASCII digits only.
+_INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", re.ASCII)
+
+
+def _boolean(text: str) -> bool:
+    lowered = text.lower()
+    if lowered not in ("true", "false"):
+        raise ValueError("Expected value to be either true or false")
+    return lowered == "true"
+
+
+def _integer_of(bits: int, kind: Kind) -> Callable[[str], int]:
+    limit = 1 << (bits - 1)
+
+    def parse(text: str) -> int:
+        # 20 characters hold every 64-bit number; the check keeps int() away from megabytes of digits.
+        if len(text) > 20 or not _INTEGER.fullmatch(text) or not -limit <= int(text) < limit:
+            raise ValueError(f"Not a number of type {kind.name}")
+        return int(text)
+
+    return parse
+
+
+def _double(text: str) -> float:
+    if not _DECIMAL.fullmatch(text):
+        raise ValueError(f"Not a number of type {Kind.DOUBLE.name}")
+    return float(text)
+
+
+def _list(text: str) -> tuple[str, ...]:
+    # Kafka keeps the first of equal entries (KIP-1161); an empty text is the empty list.
+    return tuple(dict.fromkeys(entry.strip() for entry in text.split(","))) if text else ()
+
+
+_PARSERS: dict[Kind, Callable[[str], SettingValue]] = {
+    Kind.BOOLEAN: _boolean,
+    Kind.STRING: str,
+    Kind.INT: _integer_of(32, Kind.INT),
+    Kind.SHORT: _integer_of(16, Kind.SHORT),
+    Kind.LONG: _integer_of(64, Kind.LONG),
+    Kind.DOUBLE: _double,
+    Kind.LIST: _list,
+    Kind.CLASS: str,
+    Kind.PASSWORD: str,
+}

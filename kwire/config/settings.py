@@ -1,0 +1,380 @@
+"""The table of broker settings: each one declared once, everything else (tree, answers, docs) is derived.
+
+Names and meanings are Kafka's; what is ours alone starts with ``kwire.``. Where a default differs from Kafka's the
+sentence says so. Rows marked ``has_effect=False`` are accepted, so that an existing ``server.properties`` works, and
+shown by DescribeConfigs, but change nothing here.
+"""
+
+from kwire.config.setting import (
+    INT_MAX,
+    LONG_MAX,
+    Kind,
+    Rule,
+    Setting,
+    SettingValue,
+    at_least,
+    between,
+    between_or,
+    one_of,
+)
+
+_CODECS = one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+
+
+def _codec_problem(value: SettingValue) -> str | None:
+    if value == "producer":
+        return None
+    return _CODECS.problem(value) or "Batches are stored as the producer compressed them; only producer is served yet"
+
+
+SERVED_COMPRESSION = Rule("producer", _codec_problem)
+
+_IDENTITY = (
+    Setting("node.id", Kind.INT, 1, "Number of this node in the cluster.", at_least(0)),
+    Setting("broker.id", Kind.INT, None, "Older name of node.id; node.id wins when both are set.", at_least(0)),
+    Setting(
+        "cluster.id",
+        Kind.STRING,
+        None,
+        "Name of the cluster. Left out, one is made at the first start and kept in the data directory.",
+    ),
+    Setting("broker.rack", Kind.STRING, None, "Where this node stands, told to clients that prefer near replicas."),
+)
+
+_NETWORK = (
+    Setting(
+        "listeners",
+        Kind.LIST,
+        ("PLAINTEXT://127.0.0.1:9092",),
+        "Doors for Kafka clients, NAME://host:port. An empty host is every interface, port 0 lets the machine choose. "
+        "Kafka listens on every interface by default, kwire on loopback only. Left out while advertised.listeners is "
+        "set, the same names and ports are used.",
+    ),
+    Setting(
+        "advertised.listeners",
+        Kind.LIST,
+        None,
+        "Addresses told to clients, by listener name. Left out, a client is told the address it connected to.",
+    ),
+    Setting(
+        "listener.security.protocol.map",
+        Kind.STRING,
+        "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
+        "How each listener name is secured, NAME:PROTOCOL. Only PLAINTEXT is served so far.",
+    ),
+    Setting(
+        "inter.broker.listener.name",
+        Kind.STRING,
+        None,
+        "Listener that brokers use among themselves.",
+        has_effect=False,
+    ),
+    Setting("socket.request.max.bytes", Kind.INT, 104857600, "Largest request that is read.", at_least(1)),
+    Setting(
+        "socket.send.buffer.bytes",
+        Kind.INT,
+        -1,
+        "Send buffer of a connection (SO_SNDBUF); -1, the default here, leaves it to the machine.",
+        at_least(-1),
+    ),
+    Setting(
+        "socket.receive.buffer.bytes",
+        Kind.INT,
+        -1,
+        "Receive buffer of a connection (SO_RCVBUF); -1, the default here, leaves it to the machine.",
+        at_least(-1),
+    ),
+    Setting("socket.listen.backlog.size", Kind.INT, 1024, "Connections waiting to be accepted.", at_least(1)),
+    Setting(
+        "max.connections",
+        Kind.INT,
+        10000,
+        "Most connections at a time; one more is closed at once. Kafka has no bound by default.",
+        at_least(0),
+    ),
+    Setting("max.connections.per.ip", Kind.INT, INT_MAX, "Most connections from one address.", at_least(0)),
+    Setting(
+        "connections.max.idle.ms",
+        Kind.LONG,
+        600000,
+        "A connection without a request for so long is closed; -1 never.",
+        at_least(-1),
+    ),
+    Setting(
+        "queued.max.request.bytes",
+        Kind.LONG,
+        268435456,
+        "Memory for all requests being received or waiting for their turn; beyond it reading pauses. -1 is no bound, "
+        "which is Kafka's default.",
+        at_least(-1),
+    ),
+    Setting("fetch.max.bytes", Kind.INT, 57671680, "Most bytes in one fetch response.", at_least(1024)),
+)
+
+_TOPICS = (
+    Setting("num.partitions", Kind.INT, 1, "Partitions of a topic that does not say how many.", at_least(1)),
+    Setting("default.replication.factor", Kind.INT, 1, "Copies of a topic that does not say how many.", at_least(1)),
+    Setting("auto.create.topics.enable", Kind.BOOLEAN, True, "Create a missing topic when a client asks for it."),
+    Setting("delete.topic.enable", Kind.BOOLEAN, True, "Whether topics may be deleted."),
+)
+
+_LOG = (
+    Setting("log.dirs", Kind.LIST, ("./kwire-data",), "Data directory; exactly one for now."),
+    Setting("log.dir", Kind.LIST, None, "Older name of log.dirs; log.dirs wins when both are set."),
+    Setting(
+        "kwire.log.sync",
+        Kind.STRING,
+        "os",
+        "When a record counts as stored: os, when the operating system has it (as Kafka does by default).",
+        one_of("os"),
+    ),
+    Setting("log.retention.check.interval.ms", Kind.LONG, 300000, "Time between two looks for old data.", at_least(1)),
+    Setting(
+        "producer.id.expiration.ms",
+        Kind.INT,
+        86400000,
+        "An idempotent producer silent for so long is forgotten.",
+        at_least(1),
+    ),
+)
+
+# Defaults of topic settings; kwire/topic_config.py says which topic setting each stands behind.
+_TOPIC_DEFAULTS = (
+    Setting("message.max.bytes", Kind.INT, 1048588, "Largest record batch that is accepted.", at_least(0)),
+    Setting("min.insync.replicas", Kind.INT, 1, "Copies that must have a record when acks=all.", at_least(1)),
+    Setting(
+        "compression.type",
+        Kind.STRING,
+        "producer",
+        "Codec of stored batches. Only producer, keeping what the producer chose, is served so far.",
+        SERVED_COMPRESSION,
+    ),
+    Setting("compression.gzip.level", Kind.INT, -1, "Level for gzip.", between_or(1, 9, -1), has_effect=False),
+    Setting("compression.lz4.level", Kind.INT, 9, "Level for lz4.", between(1, 17), has_effect=False),
+    Setting("compression.zstd.level", Kind.INT, 3, "Level for zstd.", between(-131072, 22), has_effect=False),
+    Setting(
+        "log.cleanup.policy",
+        Kind.LIST,
+        ("delete",),
+        "What happens to old records: delete, compact, both, or none of them.",
+        one_of("compact", "delete"),
+    ),
+    Setting("log.segment.bytes", Kind.INT, 1073741824, "Size at which a segment is closed.", at_least(1048576)),
+    Setting("log.roll.ms", Kind.LONG, None, "Age at which a segment is closed; wins over log.roll.hours.", at_least(1)),
+    Setting("log.roll.hours", Kind.INT, 168, "Age at which a segment is closed.", at_least(1)),
+    Setting(
+        "log.roll.jitter.ms",
+        Kind.LONG,
+        None,
+        "Most that is taken off the roll time at random.",
+        at_least(0),
+        has_effect=False,
+    ),
+    Setting(
+        "log.roll.jitter.hours",
+        Kind.INT,
+        0,
+        "Most that is taken off the roll time at random.",
+        at_least(0),
+        has_effect=False,
+    ),
+    Setting("log.index.interval.bytes", Kind.INT, 4096, "Bytes of records between two index entries.", at_least(0)),
+    Setting("log.index.size.max.bytes", Kind.INT, 10485760, "Largest index file.", at_least(4), has_effect=False),
+    Setting("log.retention.ms", Kind.LONG, None, "Age at which records go; -1 never. Wins over minutes and hours."),
+    Setting("log.retention.minutes", Kind.INT, None, "Age at which records go; wins over log.retention.hours."),
+    Setting("log.retention.hours", Kind.INT, 168, "Age at which records go; -1 never."),
+    Setting("log.retention.bytes", Kind.LONG, -1, "Size of a partition beyond which the oldest records go; -1 none."),
+    Setting(
+        "log.message.timestamp.type",
+        Kind.STRING,
+        "CreateTime",
+        "Whose time a record carries: the producer's (CreateTime) or the broker's (LogAppendTime).",
+        one_of("CreateTime", "LogAppendTime"),
+    ),
+    Setting(
+        "log.message.timestamp.before.max.ms",
+        Kind.LONG,
+        LONG_MAX,
+        "How far a record's time may lie behind the broker's clock.",
+        at_least(0),
+    ),
+    Setting(
+        "log.message.timestamp.after.max.ms",
+        Kind.LONG,
+        3600000,
+        "How far a record's time may lie ahead of the broker's clock.",
+        at_least(0),
+    ),
+    Setting(
+        "log.cleaner.delete.retention.ms",
+        Kind.LONG,
+        86400000,
+        "How long a compacted topic keeps the mark of a deleted key.",
+        at_least(0),
+        has_effect=False,
+    ),
+    Setting(
+        "log.cleaner.min.compaction.lag.ms",
+        Kind.LONG,
+        0,
+        "Least age at which a record may be compacted away.",
+        at_least(0),
+        has_effect=False,
+    ),
+    Setting(
+        "log.cleaner.max.compaction.lag.ms",
+        Kind.LONG,
+        LONG_MAX,
+        "Age at which a record must be considered for compaction.",
+        at_least(1),
+        has_effect=False,
+    ),
+    Setting(
+        "log.cleaner.min.cleanable.ratio",
+        Kind.DOUBLE,
+        0.5,
+        "Share of uncompacted bytes from which compaction is worth its cost.",
+        between(0, 1),
+        has_effect=False,
+    ),
+    Setting("log.segment.delete.delay.ms", Kind.LONG, 60000, "Delay before files go.", at_least(0), has_effect=False),
+    Setting(
+        "log.flush.interval.messages",
+        Kind.LONG,
+        LONG_MAX,
+        "Records after which the log is forced to disk.",
+        at_least(1),
+        has_effect=False,
+    ),
+    Setting("log.flush.interval.ms", Kind.LONG, None, "Time after which the log is forced to disk.", has_effect=False),
+    Setting(
+        "log.flush.scheduler.interval.ms",
+        Kind.LONG,
+        LONG_MAX,
+        "Time between two looks for logs to force to disk.",
+        has_effect=False,
+    ),
+    Setting("log.preallocate", Kind.BOOLEAN, False, "Reserve a segment's space in advance.", has_effect=False),
+    Setting("log.local.retention.ms", Kind.LONG, -2, "Age kept on local disk.", at_least(-2), has_effect=False),
+    Setting("log.local.retention.bytes", Kind.LONG, -2, "Size kept on local disk.", at_least(-2), has_effect=False),
+    Setting(
+        "unclean.leader.election.enable",
+        Kind.BOOLEAN,
+        False,
+        "Let a replica that is behind become leader.",
+        has_effect=False,
+    ),
+)
+
+_GROUPS = (
+    Setting("offsets.topic.num.partitions", Kind.INT, 50, "Partitions of __consumer_offsets.", at_least(1)),
+    Setting("offsets.topic.segment.bytes", Kind.INT, 104857600, "Segment size of __consumer_offsets.", at_least(1)),
+    Setting(
+        "offsets.topic.replication.factor",
+        Kind.SHORT,
+        1,
+        "Copies of __consumer_offsets. Kafka's default is 3.",
+        at_least(1),
+    ),
+    Setting("offset.metadata.max.bytes", Kind.INT, 4096, "Largest note beside a committed offset.", at_least(0)),
+    Setting("offsets.retention.minutes", Kind.INT, 10080, "How long an empty group keeps its offsets.", at_least(1)),
+    Setting(
+        "group.initial.rebalance.delay.ms",
+        Kind.INT,
+        0,
+        "How long the first member of an empty group waits for others. Kafka's default is 3000; its sample file says "
+        "0, and so does kwire.",
+        at_least(0),
+    ),
+    Setting("group.min.session.timeout.ms", Kind.INT, 6000, "Shortest session a member may ask for.", at_least(0)),
+    Setting("group.max.session.timeout.ms", Kind.INT, 1800000, "Longest session a member may ask for.", at_least(0)),
+    Setting("group.max.size", Kind.INT, INT_MAX, "Most members of a group.", at_least(1)),
+)
+
+_KWIRE = (
+    Setting(
+        "kwire.http.listener",
+        Kind.STRING,
+        "127.0.0.1:8082",
+        "Address of the HTTP port, host:port; empty for none. Port 0 lets the machine choose.",
+    ),
+    Setting(
+        "kwire.allow.unauthenticated",
+        Kind.BOOLEAN,
+        False,
+        "Let others than this machine connect without proving who they are. Needed to listen on anything but loopback.",
+    ),
+    Setting(
+        "kwire.connection.inflight.max",
+        Kind.INT,
+        128,
+        "Requests of one connection that may wait for their answer; beyond it reading pauses.",
+        at_least(1),
+    ),
+    Setting(
+        "kwire.send.timeout.ms",
+        Kind.LONG,
+        30000,
+        "A connection that does not take an answer for so long is closed.",
+        at_least(1),
+    ),
+    Setting(
+        "kwire.shutdown.drain.ms",
+        Kind.LONG,
+        10000,
+        "How long a stopping server lets requests in flight finish.",
+        at_least(0),
+    ),
+)
+
+# What ordinary Kafka files and compose files carry and what has no counterpart in one kwire process.
+_ACCEPTED = (
+    Setting("process.roles", Kind.LIST, None, "Roles of a KRaft node.", has_effect=False),
+    Setting(
+        "controller.listener.names",
+        Kind.LIST,
+        (),
+        "Listeners of the KRaft controller; kwire opens no door for them and leaves them out of listeners.",
+    ),
+    Setting("controller.quorum.voters", Kind.LIST, (), "Members of the KRaft quorum.", has_effect=False),
+    Setting("controller.quorum.bootstrap.servers", Kind.LIST, (), "Where to find the quorum.", has_effect=False),
+    Setting("num.network.threads", Kind.INT, 3, "Threads that read requests.", at_least(1), has_effect=False),
+    Setting("num.io.threads", Kind.INT, 8, "Threads that serve requests.", at_least(1), has_effect=False),
+    Setting("num.recovery.threads.per.data.dir", Kind.INT, 2, "Threads for recovery.", at_least(1), has_effect=False),
+    Setting(
+        "transaction.state.log.replication.factor",
+        Kind.SHORT,
+        1,
+        "Copies of __transaction_state.",
+        at_least(1),
+        has_effect=False,
+    ),
+    Setting(
+        "transaction.state.log.min.isr", Kind.INT, 1, "Least copies for a write to it.", at_least(1), has_effect=False
+    ),
+    Setting(
+        "transaction.state.log.num.partitions",
+        Kind.INT,
+        50,
+        "Partitions of __transaction_state.",
+        at_least(1),
+        has_effect=False,
+    ),
+    Setting(
+        "share.coordinator.state.topic.replication.factor", Kind.SHORT, 1, "Copies.", at_least(1), has_effect=False
+    ),
+    Setting("share.coordinator.state.topic.min.isr", Kind.SHORT, 1, "Least copies.", at_least(1), has_effect=False),
+)
+
+SECTIONS: dict[str, tuple[Setting, ...]] = {
+    "Identity": _IDENTITY,
+    "Network": _NETWORK,
+    "Topics": _TOPICS,
+    "Log": _LOG,
+    "Defaults of topic settings": _TOPIC_DEFAULTS,
+    "Groups": _GROUPS,
+    "kwire's own": _KWIRE,
+    "Accepted for compatibility": _ACCEPTED,
+}
+
+SETTINGS: dict[str, Setting] = {setting.name: setting for section in SECTIONS.values() for setting in section}

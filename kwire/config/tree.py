@@ -1,0 +1,255 @@
+"""The configuration as the rest of the server sees it: one frozen tree, read once; a package receives its slice.
+
+The slices are named tuples, not data classes, because those take five times as long to define at every start.
+"""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from kwire.config.listeners import Address, Listener, parse_address, parse_listener, parse_security_protocols
+from kwire.config.setting import InvalidConfig
+from kwire.config.sources import from_environment, from_file, from_flags
+from kwire.config.values import Values, resolve
+
+SERVED_PROTOCOLS = ("PLAINTEXT",)
+
+
+class NetworkConfig(NamedTuple):
+    """Bounds of the Kafka port. A size of -1 is left to the machine, a bound of -1 is none."""
+
+    request_bytes_max: int
+    requests_bytes_max: int
+    fetch_bytes_max: int
+    send_buffer_bytes: int
+    receive_buffer_bytes: int
+    backlog: int
+    connections_max: int
+    connections_per_ip_max: int
+    idle_ms_max: int
+    inflight_max: int
+    send_timeout_ms: int
+    drain_ms: int
+
+
+class TopicsConfig(NamedTuple):
+    """How topics come into being and go."""
+
+    is_auto_create: bool
+    is_delete_allowed: bool
+    partition_count: int
+    replication_factor: int
+
+
+class LogConfig(NamedTuple):
+    """What all logs share; what each topic may choose is in kwire/topic_config.py."""
+
+    data_dir: Path
+    sync: str
+    retention_check_interval_ms: int
+    producer_id_expiration_ms: int
+
+
+class GroupsConfig(NamedTuple):
+    """Consumer groups and the topic their offsets live in."""
+
+    initial_rebalance_delay_ms: int
+    session_timeout_ms_min: int
+    session_timeout_ms_max: int
+    member_count_max: int
+    offset_metadata_bytes_max: int
+    offsets_retention_ms: int
+    offsets_partition_count: int
+    offsets_segment_bytes: int
+    offsets_replication_factor: int
+
+
+class Config(NamedTuple):
+    """Everything that was set. ``values`` keeps each setting with its source, for answers about the configuration."""
+
+    node_id: int
+    cluster_id: str | None
+    rack: str | None
+    listeners: tuple[Listener, ...]
+    advertised_listeners: tuple[Listener, ...]
+    http: Address | None
+    network: NetworkConfig
+    topics: TopicsConfig
+    log: LogConfig
+    groups: GroupsConfig
+    values: Values
+    warnings: tuple[str, ...]
+
+
+def load(
+    *,
+    properties_file: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    kafka: str | None = None,
+    http: str | None = None,
+    data_dir: str | None = None,
+    settings: Iterable[str] = (),
+) -> Config:
+    """The configuration from defaults < file < environment < flags; InvalidConfig lists all that is wrong."""
+    sources = [
+        from_file(properties_file) if properties_file is not None else {},
+        from_environment(environment or {}),
+        from_flags(kafka=kafka, http=http, data_dir=data_dir, settings=settings),
+    ]
+    values, warnings, refusals = resolve(sources)
+    if refusals:
+        raise InvalidConfig("\n".join(refusals))
+    listeners, advertised = _listeners(values)
+    http_address = _http_address(values)
+    _check_exposure(values, listeners, http_address)
+    return Config(
+        node_id=values.number(
+            "node.id" if values.is_given("node.id") or not values.is_given("broker.id") else "broker.id"
+        ),
+        cluster_id=values.string_or_none("cluster.id") or None,
+        rack=values.string_or_none("broker.rack") or None,
+        listeners=listeners,
+        advertised_listeners=advertised,
+        http=http_address,
+        network=_network(values),
+        topics=TopicsConfig(
+            is_auto_create=values.flag("auto.create.topics.enable"),
+            is_delete_allowed=values.flag("delete.topic.enable"),
+            partition_count=values.number("num.partitions"),
+            replication_factor=values.number("default.replication.factor"),
+        ),
+        log=LogConfig(
+            data_dir=_data_dir(values),
+            sync=values.string("kwire.log.sync"),
+            retention_check_interval_ms=values.number("log.retention.check.interval.ms"),
+            producer_id_expiration_ms=values.number("producer.id.expiration.ms"),
+        ),
+        groups=_groups(values),
+        values=values,
+        warnings=tuple(warnings),
+    )
+
+
+def _network(values: Values) -> NetworkConfig:
+    request_max = values.number("socket.request.max.bytes")
+    if -1 < values.number("queued.max.request.bytes") < request_max:
+        # One request of the greatest size has to fit, or it could never be read.
+        problem = f"Less than socket.request.max.bytes ({request_max})"
+        raise InvalidConfig(values.refusal("queued.max.request.bytes", problem))
+    return NetworkConfig(
+        request_bytes_max=request_max,
+        requests_bytes_max=values.number("queued.max.request.bytes"),
+        fetch_bytes_max=values.number("fetch.max.bytes"),
+        send_buffer_bytes=values.number("socket.send.buffer.bytes"),
+        receive_buffer_bytes=values.number("socket.receive.buffer.bytes"),
+        backlog=values.number("socket.listen.backlog.size"),
+        connections_max=values.number("max.connections"),
+        connections_per_ip_max=values.number("max.connections.per.ip"),
+        idle_ms_max=values.number("connections.max.idle.ms"),
+        inflight_max=values.number("kwire.connection.inflight.max"),
+        send_timeout_ms=values.number("kwire.send.timeout.ms"),
+        drain_ms=values.number("kwire.shutdown.drain.ms"),
+    )
+
+
+def _groups(values: Values) -> GroupsConfig:
+    session_min = values.number("group.min.session.timeout.ms")
+    session_max = values.number("group.max.session.timeout.ms")
+    if session_min > session_max:
+        raise InvalidConfig(
+            values.refusal("group.max.session.timeout.ms", f"Less than group.min.session.timeout.ms ({session_min})")
+        )
+    return GroupsConfig(
+        initial_rebalance_delay_ms=values.number("group.initial.rebalance.delay.ms"),
+        session_timeout_ms_min=session_min,
+        session_timeout_ms_max=session_max,
+        member_count_max=values.number("group.max.size"),
+        offset_metadata_bytes_max=values.number("offset.metadata.max.bytes"),
+        offsets_retention_ms=values.number("offsets.retention.minutes") * 60_000,
+        offsets_partition_count=values.number("offsets.topic.num.partitions"),
+        offsets_segment_bytes=values.number("offsets.topic.segment.bytes"),
+        offsets_replication_factor=values.number("offsets.topic.replication.factor"),
+    )
+
+
+def _data_dir(values: Values) -> Path:
+    name = "log.dirs" if values.is_given("log.dirs") or not values.is_given("log.dir") else "log.dir"
+    directories = values.strings(name)
+    if len(directories) != 1 or not directories[0]:
+        raise InvalidConfig(values.refusal(name, f"Expected exactly one data directory, got {len(directories)}"))
+    return Path(directories[0])
+
+
+def _listeners(values: Values) -> tuple[tuple[Listener, ...], tuple[Listener, ...]]:
+    """The doors to open and the addresses to tell, controller doors left out of both."""
+    try:
+        protocols = parse_security_protocols(values.string("listener.security.protocol.map"))
+    except ValueError as error:
+        raise InvalidConfig(values.refusal("listener.security.protocol.map", str(error))) from None
+    advertised = _parse_listeners(values, "advertised.listeners", protocols)
+    if values.is_given("listeners") or not advertised:
+        listeners = _parse_listeners(values, "listeners", protocols)
+    else:
+        # The official image's rule; an address that only this machine can reach needs no wider door.
+        listeners = tuple(
+            Listener(one.name, one.security_protocol, one.host if one.address.is_loopback else "", one.port)
+            for one in advertised
+        )
+    if not listeners:
+        raise InvalidConfig(values.refusal("listeners", "Expected at least one listener for clients"))
+    names = [listener.name for listener in listeners]
+    ports = [listener.port for listener in listeners if listener.port]
+    if len(set(names)) < len(names):
+        raise InvalidConfig(values.refusal("listeners", "Each listener must have a different name"))
+    if len(set(ports)) < len(ports):
+        raise InvalidConfig(values.refusal("listeners", "Each listener must have a different port"))
+    for listener in advertised:
+        if listener.name not in names:
+            raise InvalidConfig(values.refusal("advertised.listeners", f"No listener is named {listener.name}"))
+        if not listener.host or listener.host in ("0.0.0.0", "::"):
+            raise InvalidConfig(
+                values.refusal("advertised.listeners", "Clients cannot connect to all interfaces; name a host")
+            )
+    return listeners, advertised
+
+
+def _parse_listeners(values: Values, name: str, protocols: dict[str, str]) -> tuple[Listener, ...]:
+    controllers = {one.upper() for one in values.strings("controller.listener.names")}
+    listeners = []
+    for text in filter(None, values.strings(name)):
+        if text.partition("://")[0].strip().upper() in controllers:
+            continue
+        try:
+            listener = parse_listener(text, protocols)
+        except ValueError as error:
+            raise InvalidConfig(values.refusal(name, str(error))) from None
+        if listener.security_protocol not in SERVED_PROTOCOLS:
+            problem = f"Security protocol {listener.security_protocol} is not served yet, only PLAINTEXT"
+            raise InvalidConfig(values.refusal(name, problem))
+        listeners.append(listener)
+    return tuple(listeners)
+
+
+def _http_address(values: Values) -> Address | None:
+    text = values.string("kwire.http.listener")
+    if not text:
+        return None
+    try:
+        return parse_address(text)
+    except ValueError as error:
+        raise InvalidConfig(values.refusal("kwire.http.listener", str(error))) from None
+
+
+def _check_exposure(values: Values, listeners: tuple[Listener, ...], http: Address | None) -> None:
+    """Nobody is open to the network by accident: without authentication that has to be said in so many words."""
+    if values.flag("kwire.allow.unauthenticated"):
+        return
+    doors = [("listeners", listener.address, str(listener)) for listener in listeners]
+    if http is not None:
+        doors.append(("kwire.http.listener", http, str(http)))
+    for name, address, shown in doors:
+        if not address.is_loopback:
+            raise InvalidConfig(
+                f"{values[name].origin}: {name} {shown} is reachable from other machines and kwire does not ask who "
+                "connects; listen on 127.0.0.1, or set kwire.allow.unauthenticated=true if that is what you want"
+            )

@@ -1,0 +1,516 @@
+"""A classic group: the rebalance protocol in which one member, the leader, computes everybody's assignment.
+
+    Empty -- join --> PreparingRebalance -- all joined, or time is up --> CompletingRebalance
+    CompletingRebalance -- the leader's sync is stored --> Stable -- join, leave, expiry --> PreparingRebalance
+    PreparingRebalance -- nobody left --> Empty -- no offsets, kept long enough --> Dead
+
+What survives a restart is `stored`, the last group record of the log, and it changes only in `apply`. All else here is
+the rebalance under way: after a restart the group stands where it last was Stable or Empty, and members of a lost
+rebalance are told so by the generation check and join again. A failed append therefore needs no undoing: whoever was
+waiting gets an error and comes back.
+
+Deadlines are plain numbers in the state. `wake_ms` is never later than the earliest of them; it may be earlier, so a
+heartbeat costs one assignment and no timer.
+"""
+
+from collections.abc import Iterator
+from enum import Enum
+
+from kwire.coordinator.group.commands import (
+    UNKNOWN_MEMBER,
+    CommitOffsets,
+    Heartbeat,
+    JoinAnswer,
+    JoinedMember,
+    LeaveAnswer,
+    LeaveGroup,
+    LeavingMember,
+    SyncAnswer,
+    SyncGroup,
+)
+from kwire.coordinator.group.members import Member, common_protocols, selected_protocol
+from kwire.coordinator.group.records import GroupMetadataValue, encode_group_metadata
+from kwire.coordinator.group.settings import GroupSettings
+from kwire.coordinator.runtime import Moment, Result
+from kwire.errors import ErrorCode
+
+# A new member cannot send heartbeats while its join waits; this is how long it may wait before it must ask again.
+NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
+# How soon a rebalance that could not end (nobody to lead it, no room on disk) is looked at again, at the earliest.
+RETRY_MS = 1_000
+
+
+class Phase(Enum):
+    """Kafka's names, as its tools print them."""
+
+    EMPTY = "Empty"
+    PREPARING = "PreparingRebalance"
+    COMPLETING = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+class ClassicGroup:
+    """One group. Owned by a shard, which calls one decision at a time and applies its records before the next."""
+
+    __slots__ = (
+        "armed_ms",
+        "generation_id",
+        "group_id",
+        "has_new_member",
+        "idle_since_ms",
+        "initial_delay_ms",
+        "initial_remaining_ms",
+        "is_initial_rebalance",
+        "join_deadline_ms",
+        "leader_id",
+        "members",
+        "pending_members",
+        "pending_sync",
+        "phase",
+        "protocol_name",
+        "protocol_type",
+        "settings",
+        "static_members",
+        "stored",
+        "sync_deadline_ms",
+        "wake_ms",
+    )
+
+    def __init__(self, group_id: str, settings: GroupSettings) -> None:
+        self.group_id = group_id
+        self.settings = settings
+        self.stored: GroupMetadataValue | None = None
+
+        self.phase = Phase.EMPTY
+        self.generation_id = 0
+        self.protocol_type: str | None = None
+        self.protocol_name: str | None = None
+        self.leader_id: str | None = None
+        self.members: dict[str, Member] = {}
+        self.static_members: dict[str, str] = {}
+
+        # Ids that were handed out and have not joined yet, with the time at which they lapse.
+        self.pending_members: dict[str, int] = {}
+        # Members that joined this generation and have not synced yet; when time is up they are dropped.
+        self.pending_sync: set[str] = set()
+        self.sync_deadline_ms: int | None = None
+        self.join_deadline_ms: int | None = None
+        # The first rebalance of an empty group waits a while for more members, longer while they keep coming.
+        self.is_initial_rebalance = False
+        self.has_new_member = False
+        self.initial_delay_ms = 0
+        self.initial_remaining_ms = 0
+        self.idle_since_ms: int | None = None
+
+        self.wake_ms: int | None = None
+        # What the shard has noted down for this group; not read here.
+        self.armed_ms: int | None = None
+
+    # Facts
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    @property
+    def has_all_joined(self) -> bool:
+        return not self.pending_members and all(m.waiting_join is not None for m in self.members.values())
+
+    @property
+    def is_forgettable(self) -> bool:
+        """Nothing here is worth a record: the group came to be by a request that led nowhere."""
+        return self.phase is Phase.EMPTY and self.stored is None and not self.pending_members
+
+    def supports(self, protocol_type: str, protocols: tuple[tuple[str, bytes], ...]) -> bool:
+        if not self.members:
+            return bool(protocol_type and protocols)
+        common = common_protocols(self.members.values())
+        return protocol_type == self.protocol_type and any(name in common for name, _ in protocols)
+
+    def check_member(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
+        """Whether this is a member; a static one must also be the newest process of its instance id."""
+        if group_instance_id is not None:
+            current = self.static_members.get(group_instance_id)
+            if current is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            if current != member_id:
+                return ErrorCode.FENCED_INSTANCE_ID
+        return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
+
+    def joined_members(self) -> list[JoinedMember]:
+        """What the leader needs to know of everyone to compute the assignment."""
+        name = self.protocol_name
+        return [JoinedMember(m.member_id, m.group_instance_id, m.metadata_for(name)) for m in self.members.values()]
+
+    def joined_answer(self, member_id: str) -> JoinAnswer:
+        """The current generation, as this member sees it."""
+        is_leader = member_id == self.leader_id
+        return JoinAnswer(
+            error=ErrorCode.NONE,
+            generation_id=self.generation_id,
+            protocol_type=self.protocol_type,
+            protocol_name=self.protocol_name,
+            leader=self.leader_id or UNKNOWN_MEMBER,
+            member_id=member_id,
+            members=self.joined_members() if is_leader else (),
+        )
+
+    def to_record(self, moment: Moment, assignments: dict[str, bytes]) -> GroupMetadataValue:
+        return GroupMetadataValue(
+            protocol_type=self.protocol_type or "",
+            generation=self.generation_id,
+            protocol=self.protocol_name,
+            leader=self.leader_id,
+            current_state_timestamp=moment.wall_ms,
+            members=[
+                member.to_record(self.protocol_name, assignments.get(member.member_id, b""))
+                for member in self.members.values()
+            ],
+        )
+
+    # What the log says
+
+    def apply(self, value: GroupMetadataValue) -> None:
+        """Take over a group record: with members the group is Stable, without it is Empty."""
+        self.stored = value
+        self.generation_id = value.generation
+        self.protocol_type = value.protocol_type or None
+        self.protocol_name = value.protocol
+        self.leader_id = value.leader
+        known = self.members
+        self.members = {}
+        self.static_members = {}
+        for stored in value.members:
+            member = known.get(stored.member_id)
+            if member is None:
+                member = Member.stored(stored, value.protocol)
+            else:
+                member.adopt(stored, value.protocol)
+            self.members[member.member_id] = member
+            if member.group_instance_id is not None:
+                self.static_members[member.group_instance_id] = member.member_id
+        self.phase = Phase.STABLE if self.members else Phase.EMPTY
+        self.join_deadline_ms = None
+        self.is_initial_rebalance = False
+
+    def loaded(self, moment: Moment) -> None:
+        """Replay is over: everyone gets a whole session to find this coordinator."""
+        self.idle_since_ms = moment.steady_ms
+        for member in self.members.values():
+            self.renew_session(member, moment)
+        self._plan_next_wake()
+
+    # SyncGroup, Heartbeat, LeaveGroup, OffsetCommit; JoinGroup has its own file
+
+    def sync(self, command: SyncGroup, moment: Moment, result: Result) -> None:
+        error = self._check_sync(command)
+        if error is not ErrorCode.NONE:
+            result.refuse(command, error)
+            return
+        member = self.members[command.member_id]
+        self.pending_sync.discard(member.member_id)
+        if self.phase is Phase.STABLE:
+            self.renew_session(member, moment)
+            result.reply(command, self._synced_answer(member.assignment))
+            return
+        if member.waiting_sync is not None:
+            result.refuse(member.waiting_sync, ErrorCode.REBALANCE_IN_PROGRESS)
+        member.waiting_sync = command
+        if member.member_id == self.leader_id:
+            self._store_assignments(command.assignments, moment, result)
+
+    def _check_sync(self, command: SyncGroup) -> ErrorCode:
+        error = self.check_member(command.member_id, command.group_instance_id)
+        if error is not ErrorCode.NONE:
+            return error
+        if command.generation_id != self.generation_id:
+            return ErrorCode.ILLEGAL_GENERATION
+        if command.protocol_type is not None and command.protocol_type != self.protocol_type:
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        if command.protocol_name is not None and command.protocol_name != self.protocol_name:
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        return ErrorCode.REBALANCE_IN_PROGRESS if self.phase is Phase.PREPARING else ErrorCode.NONE
+
+    def _synced_answer(self, assignment: bytes) -> SyncAnswer:
+        return SyncAnswer(
+            error=ErrorCode.NONE,
+            protocol_type=self.protocol_type,
+            protocol_name=self.protocol_name,
+            assignment=assignment,
+        )
+
+    def _store_assignments(self, assignments: dict[str, bytes], moment: Moment, result: Result) -> None:
+        """The leader has decided. The group is Stable once the record is applied; whom it left out gets nothing."""
+        result.records.append(encode_group_metadata(self.group_id, self.to_record(moment, assignments)))
+        for member in self.members.values():
+            if member.waiting_sync is not None:
+                waiting, member.waiting_sync = member.waiting_sync, None
+                result.reply(waiting, self._synced_answer(assignments.get(member.member_id, b"")))
+                self.renew_session(member, moment)
+
+    def heartbeat(self, command: Heartbeat, moment: Moment, result: Result) -> None:
+        error = self.check_member(command.member_id, command.group_instance_id)
+        if error is ErrorCode.NONE and command.generation_id != self.generation_id:
+            error = ErrorCode.ILLEGAL_GENERATION
+        if error is ErrorCode.NONE:
+            self.renew_session(self.members[command.member_id], moment)
+            if self.phase is Phase.PREPARING:
+                error = ErrorCode.REBALANCE_IN_PROGRESS
+        result.reply(command, error)
+
+    def leave(self, command: LeaveGroup, moment: Moment, result: Result) -> None:
+        """Members leave together, so that there is one rebalance for all of them."""
+        member_count = len(self.members)
+        errors = [self._leave_one(leaving, result) for leaving in command.members]
+        result.reply(command, LeaveAnswer(ErrorCode.NONE, errors))
+        if len(self.members) != member_count:
+            self.rebalance(moment, result)
+        else:
+            self.complete_if_all_joined(moment, result)
+
+    def _leave_one(self, leaving: LeavingMember, result: Result) -> ErrorCode:
+        member_id = leaving.member_id
+        if member_id == UNKNOWN_MEMBER:
+            # An administrator removes a static member by its instance id alone (KIP-345).
+            member_id = self.static_members.get(leaving.group_instance_id or "", UNKNOWN_MEMBER)
+            if member_id == UNKNOWN_MEMBER:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+        elif self.pending_members.pop(member_id, None) is not None:
+            return ErrorCode.NONE
+        error = self.check_member(member_id, leaving.group_instance_id)
+        if error is ErrorCode.NONE:
+            self.remove(self.members[member_id], result)
+        return error
+
+    def check_commit(self, command: CommitOffsets, moment: Moment) -> ErrorCode:
+        """Who may commit: a member of this generation, or anybody at all while the group is empty."""
+        if command.generation_id < 0 and self.phase is Phase.EMPTY:
+            return ErrorCode.NONE
+        is_anonymous = command.member_id == UNKNOWN_MEMBER and command.group_instance_id is None
+        if command.generation_id < 0 and is_anonymous:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        error = self.check_member(command.member_id, command.group_instance_id)
+        if error is not ErrorCode.NONE:
+            return error
+        if command.generation_id != self.generation_id:
+            return ErrorCode.ILLEGAL_GENERATION
+        if self.phase is Phase.COMPLETING:
+            # The member knows the new generation but not yet its new assignment: it may not speak for the old one.
+            return ErrorCode.REBALANCE_IN_PROGRESS
+        self.renew_session(self.members[command.member_id], moment)
+        return ErrorCode.NONE
+
+    # Rebalancing
+
+    def rebalance(self, moment: Moment, result: Result) -> None:
+        """Membership or metadata changed: start a rebalance, or see whether the one under way can end."""
+        if self.phase is Phase.PREPARING:
+            self.complete_if_all_joined(moment, result)
+            return
+        if self.phase is Phase.COMPLETING:
+            for member in self.members.values():
+                member.assignment = b""
+                if member.waiting_sync is not None:
+                    waiting, member.waiting_sync = member.waiting_sync, None
+                    result.refuse(waiting, ErrorCode.REBALANCE_IN_PROGRESS)
+                    self.renew_session(member, moment)
+        self.pending_sync.clear()
+        self.sync_deadline_ms = None
+        self.is_initial_rebalance = self.phase is Phase.EMPTY
+        self.phase = Phase.PREPARING
+        if self.is_initial_rebalance:
+            self.has_new_member = False
+            self.initial_delay_ms = self.settings.initial_rebalance_delay_ms
+            self.initial_remaining_ms = max(self.rebalance_timeout_ms - self.initial_delay_ms, 0)
+            self._set_join_deadline(moment.steady_ms + self.initial_delay_ms)
+            if self.initial_delay_ms == 0:
+                self._complete_join(moment, result)
+        else:
+            self._set_join_deadline(moment.steady_ms + self.rebalance_timeout_ms)
+            self.complete_if_all_joined(moment, result)
+
+    def complete_if_all_joined(self, moment: Moment, result: Result) -> None:
+        if self.phase is Phase.PREPARING and not self.is_initial_rebalance and self.has_all_joined:
+            self._complete_join(moment, result)
+
+    def _join_deadline_passed(self, moment: Moment, result: Result) -> None:
+        if self.is_initial_rebalance and self.has_new_member and self.initial_remaining_ms > 0:
+            # Members are still arriving: wait on, within the rebalance timeout.
+            self.has_new_member = False
+            delay_ms = min(self.settings.initial_rebalance_delay_ms, self.initial_remaining_ms)
+            self.initial_remaining_ms = max(self.initial_remaining_ms - self.initial_delay_ms, 0)
+            self.initial_delay_ms = delay_ms
+            self._set_join_deadline(moment.steady_ms + delay_ms)
+        else:
+            self._complete_join(moment, result)
+
+    def _complete_join(self, moment: Moment, result: Result) -> None:
+        """Begin the next generation with those who joined. Static members stay until their session ends."""
+        for member in list(self.members.values()):
+            if member.waiting_join is None and not member.is_static:
+                self.remove(member, result)
+        if not self.members:
+            self._become_empty(moment, result)
+            return
+        if not self._elect_joined_leader():
+            # Only absent static members are left: wait for one to come back or for their sessions to end.
+            self._set_join_deadline(moment.steady_ms + max(self.rebalance_timeout_ms, RETRY_MS))
+            return
+        self.generation_id += 1
+        self.protocol_name = selected_protocol(self.members.values())
+        self.phase = Phase.COMPLETING
+        self.join_deadline_ms = None
+        self.is_initial_rebalance = False
+        for member in self.members.values():
+            if member.waiting_join is not None:
+                waiting, member.waiting_join = member.waiting_join, None
+                result.reply(waiting, self.joined_answer(member.member_id))
+            member.is_new = False
+            self.renew_session(member, moment)
+        self.pending_sync = set(self.members)
+        self.sync_deadline_ms = moment.steady_ms + self.rebalance_timeout_ms
+        self.wake_by(self.sync_deadline_ms)
+
+    def _become_empty(self, moment: Moment, result: Result) -> None:
+        """The generation moves on, so that nobody of the last one is mistaken for a member. Empty once applied."""
+        self.idle_since_ms = moment.steady_ms
+        self._set_join_deadline(moment.steady_ms + RETRY_MS)
+        value = GroupMetadataValue(
+            protocol_type=self.protocol_type or "",
+            generation=self.generation_id + 1,
+            protocol=None,
+            leader=None,
+            current_state_timestamp=moment.wall_ms,
+            members=[],
+        )
+        result.records.append(encode_group_metadata(self.group_id, value))
+
+    def _elect_joined_leader(self) -> bool:
+        """Keep the leader if it has joined, else take the first who has."""
+        leader = self.members.get(self.leader_id or UNKNOWN_MEMBER)
+        if leader is not None and leader.waiting_join is not None:
+            return True
+        for member in self.members.values():
+            if member.waiting_join is not None:
+                self.leader_id = member.member_id
+                return True
+        return False
+
+    # Members
+
+    def add(self, member: Member) -> None:
+        if not self.members:
+            assert member.waiting_join is not None
+            self.protocol_type = member.waiting_join.protocol_type
+            self.leader_id = member.member_id
+        if self.phase is Phase.PREPARING and self.is_initial_rebalance:
+            self.has_new_member = True
+        self.members[member.member_id] = member
+        self.pending_members.pop(member.member_id, None)
+        if member.group_instance_id is not None:
+            self.static_members[member.group_instance_id] = member.member_id
+
+    def remove(self, member: Member, result: Result) -> None:
+        """Forget a member. If it still waits for an answer, the answer is that it is unknown, so that it joins anew."""
+        del self.members[member.member_id]
+        self.pending_sync.discard(member.member_id)
+        if member.group_instance_id is not None:
+            self.static_members.pop(member.group_instance_id, None)
+        if self.leader_id == member.member_id:
+            self.leader_id = next(iter(self.members), None)
+        self.dismiss(member, ErrorCode.UNKNOWN_MEMBER_ID, result)
+
+    def dismiss(self, member: Member, error: ErrorCode, result: Result) -> None:
+        """Answer whatever the member waits for with an error."""
+        for waiting in (member.waiting_join, member.waiting_sync):
+            if waiting is not None:
+                result.refuse(waiting, error)
+        member.waiting_join = member.waiting_sync = None
+
+    def replace_static(self, old: Member, new_id: str, result: Result) -> None:
+        """A static member came back as a new process: it takes the old one's place, and the old one is fenced."""
+        self.dismiss(old, ErrorCode.FENCED_INSTANCE_ID, result)
+        old_id, old.member_id = old.member_id, new_id
+        self.members = {member.member_id: member for member in self.members.values()}
+        assert old.group_instance_id is not None
+        self.static_members[old.group_instance_id] = new_id
+        if self.leader_id == old_id:
+            self.leader_id = new_id
+        if old_id in self.pending_sync:
+            self.pending_sync.remove(old_id)
+            self.pending_sync.add(new_id)
+
+    # Time
+
+    def renew_session(self, member: Member, moment: Moment) -> None:
+        member.deadline_ms = moment.steady_ms + member.session_timeout_ms
+        self.wake_by(member.deadline_ms)
+
+    def wake_by(self, steady_ms: int) -> None:
+        if self.wake_ms is None or steady_ms < self.wake_ms:
+            self.wake_ms = steady_ms
+
+    def _set_join_deadline(self, steady_ms: int) -> None:
+        self.join_deadline_ms = steady_ms
+        self.wake_by(steady_ms)
+
+    def pass_time(self, moment: Moment, result: Result, *, has_offsets: bool) -> None:
+        """Act on every deadline that has passed."""
+        now_ms = moment.steady_ms
+        self._drop_late_members(moment, result)
+        if self.phase is Phase.PREPARING and self.join_deadline_ms is not None and self.join_deadline_ms <= now_ms:
+            self._join_deadline_passed(moment, result)
+        if self.sync_deadline_ms is not None and self.sync_deadline_ms <= now_ms:
+            self._sync_deadline_passed(moment, result)
+        idle_deadline_ms = self._idle_deadline_ms()
+        if idle_deadline_ms is not None and idle_deadline_ms <= now_ms:
+            # If it cannot go now (offsets, a newcomer, a failed append), the next look is as far away again.
+            self.idle_since_ms = now_ms
+            if not has_offsets and not self.pending_members:
+                result.records.append(encode_group_metadata(self.group_id, None))
+        self._plan_next_wake()
+
+    def _drop_late_members(self, moment: Moment, result: Result) -> None:
+        now_ms = moment.steady_ms
+        late_pending = [member_id for member_id, deadline_ms in self.pending_members.items() if deadline_ms <= now_ms]
+        for member_id in late_pending:
+            del self.pending_members[member_id]
+        late = [m for m in self.members.values() if m.deadline_ms <= now_ms and not m.is_excused]
+        for member in late:
+            self.remove(member, result)
+        if late:
+            self.rebalance(moment, result)
+        elif late_pending:
+            self.complete_if_all_joined(moment, result)
+
+    def _sync_deadline_passed(self, moment: Moment, result: Result) -> None:
+        """Whoever joined and never synced is gone; the others need a generation without them."""
+        self.sync_deadline_ms = None
+        silent = [self.members[member_id] for member_id in sorted(self.pending_sync)]
+        for member in silent:
+            self.remove(member, result)
+        if silent:
+            self.rebalance(moment, result)
+
+    def _plan_next_wake(self) -> None:
+        self.wake_ms = min(self._deadlines(), default=None)
+
+    def _deadlines(self) -> Iterator[int]:
+        yield from self.pending_members.values()
+        for member in self.members.values():
+            if not member.is_excused:
+                yield member.deadline_ms
+        if self.phase is Phase.PREPARING and self.join_deadline_ms is not None:
+            yield self.join_deadline_ms
+        if self.pending_sync and self.sync_deadline_ms is not None:
+            yield self.sync_deadline_ms
+        idle_deadline_ms = self._idle_deadline_ms()
+        if idle_deadline_ms is not None:
+            yield idle_deadline_ms
+
+    def _idle_deadline_ms(self) -> int | None:
+        """When the record of a group that lies idle may be taken out of the log."""
+        if self.phase is not Phase.EMPTY or self.stored is None or self.idle_since_ms is None:
+            return None
+        return self.idle_since_ms + self.settings.empty_group_keep_ms

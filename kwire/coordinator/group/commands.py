@@ -1,0 +1,192 @@
+"""What can be asked of the group coordinator, and what it answers: plain values, no wire types, no callbacks.
+
+A command is compared by identity: two equal heartbeats are still two requests that each get an answer.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from kwire.errors import ErrorCode
+from kwire.wire.types import ZERO_UUID
+
+UNKNOWN_MEMBER = ""
+NO_GENERATION = -1
+NO_OFFSET = -1
+NO_LEADER_EPOCH = -1
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedMember:
+    member_id: str
+    group_instance_id: str | None
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinAnswer:
+    error: ErrorCode
+    generation_id: int = NO_GENERATION
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    leader: str = UNKNOWN_MEMBER
+    skip_assignment: bool = False
+    member_id: str = UNKNOWN_MEMBER
+    members: Sequence[JoinedMember] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class JoinGroup:
+    group_id: str
+    member_id: str = UNKNOWN_MEMBER
+    group_instance_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocol_type: str
+    protocols: tuple[tuple[str, bytes], ...]
+    # A new dynamic member is first told its id and has to come back with it (KIP-394).
+    requires_member_id: bool = True
+    # The client understands an answer that says "you lead, but keep the assignment" (KIP-814).
+    can_skip_assignment: bool = True
+    # Becomes the tail of a new member's id; chosen outside, because a decision has no dice.
+    fresh_id: str
+
+    def refused(self, error: ErrorCode) -> JoinAnswer:
+        return JoinAnswer(error=error, member_id=self.member_id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncAnswer:
+    error: ErrorCode
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    assignment: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class SyncGroup:
+    group_id: str
+    generation_id: int
+    member_id: str
+    group_instance_id: str | None = None
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    assignments: dict[str, bytes] = field(default_factory=dict)
+
+    def refused(self, error: ErrorCode) -> SyncAnswer:
+        return SyncAnswer(error=error)
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Heartbeat:
+    group_id: str
+    generation_id: int
+    member_id: str
+    group_instance_id: str | None = None
+
+    def refused(self, error: ErrorCode) -> ErrorCode:
+        return error
+
+
+@dataclass(frozen=True, slots=True)
+class LeavingMember:
+    member_id: str
+    group_instance_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveAnswer:
+    """`member_errors` stands in the order of the command's members; empty if the whole command was refused."""
+
+    error: ErrorCode
+    member_errors: Sequence[ErrorCode] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class LeaveGroup:
+    group_id: str
+    members: Sequence[LeavingMember]
+
+    def refused(self, error: ErrorCode) -> LeaveAnswer:
+        return LeaveAnswer(error)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetToCommit:
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int = NO_LEADER_EPOCH
+    metadata: str = ""
+    topic_id: bytes = ZERO_UUID
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class CommitOffsets:
+    """Answered by one error for each offset, in order."""
+
+    group_id: str
+    generation_id: int = NO_GENERATION
+    member_id: str = UNKNOWN_MEMBER
+    group_instance_id: str | None = None
+    retention_time_ms: int = -1
+    offsets: Sequence[OffsetToCommit]
+
+    def refused(self, error: ErrorCode) -> list[ErrorCode]:
+        return [error] * len(self.offsets)
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffset:
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_timestamp_ms: int
+    expire_timestamp_ms: int
+    topic_id: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class TopicToFetch:
+    """A topic by name; with an id, offsets committed for an earlier topic of that name do not count."""
+
+    topic: str
+    topic_id: bytes
+    partitions: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedTopic:
+    topic: str
+    offsets: Sequence[tuple[int, CommittedOffset | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class FetchAnswer:
+    error: ErrorCode
+    topics: Sequence[FetchedTopic] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class FetchOffsets:
+    """`topics` None asks for everything the group has committed."""
+
+    group_id: str
+    topics: Sequence[TopicToFetch] | None
+
+    def refused(self, error: ErrorCode) -> FetchAnswer:
+        return FetchAnswer(error)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PassTime:
+    """A deadline of the group may have passed. Asked by the shard itself; nobody waits for an answer."""
+
+    group_id: str
+
+    def refused(self, error: ErrorCode) -> ErrorCode:
+        return error
+
+
+GroupCommand = JoinGroup | SyncGroup | Heartbeat | LeaveGroup | CommitOffsets | FetchOffsets | PassTime

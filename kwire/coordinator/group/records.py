@@ -1,0 +1,130 @@
+"""The records of `__consumer_offsets`: Kafka's own formats, so that Kafka's tools can read the topic.
+
+A key is a 16-bit record type and a body; a value is a 16-bit version and a body; a null value is a tombstone. Types 0
+and 1 are a committed offset (0 is what old brokers wrote), type 2 is a classic group. Types that are not known here are
+left alone.
+"""
+
+import struct
+from dataclasses import dataclass
+from typing import TypeVar
+
+from kwire.coordinator.runtime import KeyValue
+from kwire.wire.codec import decode_message, encode_message
+from kwire.wire.errors import WireError
+from kwire.wire.schema import field, message
+from kwire.wire.schema import struct as wire_struct
+from kwire.wire.types import ZERO_UUID, Array, Bytes, Int32, Int64, String, Uuid
+
+LEGACY_OFFSET_COMMIT = 0
+OFFSET_COMMIT = 1
+GROUP_METADATA = 2
+
+# Kafka 4.3 writes these. An offset with its own expiry time (OffsetCommit 2-4) is the one case that needs version 1.
+OFFSET_COMMIT_VALUE_VERSION = 4
+OFFSET_COMMIT_VALUE_VERSION_WITH_EXPIRY = 1
+GROUP_METADATA_VALUE_VERSION = 3
+
+V = TypeVar("V")
+
+_PREFIX = struct.Struct(">h")
+
+
+@message(versions="0", flexible="none")
+class OffsetCommitKey:
+    group: String = field("0")
+    topic: String = field("0")
+    partition: Int32 = field("0")
+
+
+@message(versions="0-4", flexible="4+")
+class OffsetCommitValue:
+    offset: Int64 = field("0+")
+    leader_epoch: Int32 = field("3+", default=-1)
+    metadata: String = field("0+")
+    commit_timestamp: Int64 = field("0+")
+    expire_timestamp: Int64 = field("1", default=-1)
+    topic_id: Uuid = field("4+", tag=0, default=ZERO_UUID)
+
+
+@message(versions="0", flexible="none")
+class GroupMetadataKey:
+    group: String = field("0")
+
+
+@wire_struct()
+class MemberMetadata:
+    member_id: String = field("0+")
+    group_instance_id: String | None = field("3+", default=None)
+    client_id: String = field("0+")
+    client_host: String = field("0+")
+    rebalance_timeout: Int32 = field("1+", default=-1)
+    session_timeout: Int32 = field("0+")
+    subscription: Bytes = field("0+")
+    assignment: Bytes = field("0+")
+
+
+@message(versions="0-4", flexible="4+")
+class GroupMetadataValue:
+    protocol_type: String = field("0+")
+    generation: Int32 = field("0+")
+    protocol: String | None = field("0+")
+    leader: String | None = field("0+")
+    current_state_timestamp: Int64 = field("2+", default=-1)
+    members: Array[MemberMetadata] = field("0+")
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetCommitRecord:
+    key: OffsetCommitKey
+    value: OffsetCommitValue | None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMetadataRecord:
+    group_id: str
+    value: GroupMetadataValue | None
+
+
+def encode_offset_commit(key: OffsetCommitKey, value: OffsetCommitValue | None) -> KeyValue:
+    head = _PREFIX.pack(OFFSET_COMMIT) + encode_message(key, 0)
+    if value is None:
+        return head, None
+    has_expiry = value.expire_timestamp >= 0
+    version = OFFSET_COMMIT_VALUE_VERSION_WITH_EXPIRY if has_expiry else OFFSET_COMMIT_VALUE_VERSION
+    return head, _PREFIX.pack(version) + encode_message(value, version)
+
+
+def encode_group_metadata(group_id: str, value: GroupMetadataValue | None) -> KeyValue:
+    head = _PREFIX.pack(GROUP_METADATA) + encode_message(GroupMetadataKey(group=group_id), 0)
+    if value is None:
+        return head, None
+    version = GROUP_METADATA_VALUE_VERSION
+    return head, _PREFIX.pack(version) + encode_message(value, version)
+
+
+def decode_record(key: bytes, value: bytes | None) -> OffsetCommitRecord | GroupMetadataRecord | None:
+    """The record, or None if its type belongs to somebody else. Raises WireError."""
+    kind, body = _split(key)
+    if kind in (LEGACY_OFFSET_COMMIT, OFFSET_COMMIT):
+        return OffsetCommitRecord(
+            decode_message(OffsetCommitKey, 0, body),
+            None if value is None else _decode_value(OffsetCommitValue, value),
+        )
+    if kind == GROUP_METADATA:
+        return GroupMetadataRecord(
+            decode_message(GroupMetadataKey, 0, body).group,
+            None if value is None else _decode_value(GroupMetadataValue, value),
+        )
+    return None
+
+
+def _decode_value(cls: type[V], value: bytes) -> V:
+    version, body = _split(value)
+    return decode_message(cls, version, body)
+
+
+def _split(data: bytes) -> tuple[int, memoryview]:
+    if len(data) < _PREFIX.size:
+        raise WireError("a coordinator record is too short to name its type")
+    return _PREFIX.unpack_from(data)[0], memoryview(data)[_PREFIX.size :]

@@ -1,0 +1,295 @@
+"""The runtime of a coordinator: decide -> append -> apply -> reply once committed.
+
+The runtime owns the shards, one per partition of an internal topic. It knows nothing of groups or transactions: a
+shard's state machine decides, and everything with an effect (the log, the clock, timers, waiting clients) is here.
+
+Rules it keeps:
+- a record is applied only after it was appended, in the order of the log, so replay gives the same state;
+- a reply leaves only when everything appended to its shard before it is committed, also the reply of a mere read, so
+  nobody is told of a state that a crash could take back;
+- every command is answered exactly once;
+- time enters a decision as a `Moment`; a deadline comes back as a command that the machine itself asked for.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+from kwire.clock import Clock
+from kwire.errors import ErrorCode, KafkaError
+from kwire.wire.errors import WireError
+from storage.errors import StorageError
+
+logger = logging.getLogger(__name__)
+
+# Records applied in one go before the loop gets its turn; a shard larger than this answers "loading" meanwhile.
+REPLAY_RECORDS_PER_TURN = 5_000
+# Commands of one shard that wait for an answer (joins, syncs); more are told to come back.
+WAITING_COMMANDS_MAX = 100_000
+
+A = TypeVar("A")
+Answer_co = TypeVar("Answer_co", covariant=True)
+KeyValue = tuple[bytes, bytes | None]
+
+
+class Command(Protocol[Answer_co]):
+    """What a client, or a deadline, wants. Compared by identity; the runtime knows where the answer goes."""
+
+    def refused(self, error: ErrorCode) -> Answer_co:
+        """The answer that says only that this error came in the way."""
+        ...
+
+
+class Moment(NamedTuple):
+    """The time at which a decision is taken."""
+
+    steady_ms: int  # only grows; deadlines are measured by it
+    wall_ms: int  # the time of day; what is written into records
+
+
+class Reply(NamedTuple):
+    command: Command[Any]
+    answer: Any
+
+
+class Result:
+    """What a decision wants to happen: records to append, and answers to give once they are committed."""
+
+    __slots__ = ("records", "replies")
+
+    def __init__(self) -> None:
+        self.records: list[KeyValue] = []
+        self.replies: list[Reply] = []
+
+    def reply(self, command: Command[A], answer: A) -> None:
+        self.replies.append(Reply(command, answer))
+
+    def refuse(self, command: Command[Any], error: ErrorCode) -> None:
+        self.replies.append(Reply(command, command.refused(error)))
+
+
+class StateMachine(Protocol):
+    """One shard's state. `step` may change only what a restart may forget; the rest changes in `apply`."""
+
+    def step(self, command: Any, moment: Moment) -> Result: ...
+
+    def apply(self, key: bytes, value: bytes | None) -> None: ...
+
+    def loaded(self, moment: Moment) -> None:
+        """Replay is over: start the deadlines."""
+        ...
+
+    def wake_ms(self) -> int | None:
+        """When `due` wants to be asked next, on the steady clock."""
+        ...
+
+    def due(self, steady_ms: int) -> list[Command[Any]]:
+        """The commands whose time has come."""
+        ...
+
+
+class CoordinatorLog(Protocol):
+    """The internal topic, as far as a coordinator cares."""
+
+    def append(self, shard: int, records: Sequence[KeyValue], now_ms: int) -> int:
+        """Append as one batch; the next offset. Raises StorageError, KafkaError, or LookupError if there is no topic;
+        then nothing was appended."""
+        ...
+
+    def on_committed(self, shard: int, offset: int, call: Callable[[], None]) -> None:
+        """Call when everything below `offset` is committed: at once if it already is."""
+        ...
+
+    def replay(self, shard: int) -> Iterator[KeyValue]: ...
+
+
+class Timer(Protocol):
+    def cancel(self) -> object: ...
+
+
+CallLater = Callable[[float, Callable[[], None]], Timer]
+M = TypeVar("M", bound=StateMachine)
+
+
+class _Shard(Generic[M]):
+    """One partition of the internal topic: its state, who waits for an answer, and its one timer."""
+
+    __slots__ = ("armed_ms", "end_offset", "index", "is_loaded", "machine", "replay", "timer", "waiting")
+
+    def __init__(self, index: int, machine: M) -> None:
+        self.index = index
+        self.machine = machine
+        self.is_loaded = False
+        self.replay: Iterator[KeyValue] | None = None
+        self.end_offset = 0
+        self.waiting: dict[Command[Any], Callable[[Any], None]] = {}
+        self.timer: Timer | None = None
+        self.armed_ms: int | None = None
+
+
+class CoordinatorRuntime(Generic[M]):
+    """Runs the state machines of one internal topic. Not thread-safe: everything happens on the event loop."""
+
+    def __init__(
+        self,
+        *,
+        shard_count: int,
+        new_machine: Callable[[], M],
+        log: CoordinatorLog,
+        clock: Clock,
+        call_later: CallLater,
+    ) -> None:
+        self._shard_count = shard_count
+        self._new_machine = new_machine
+        self._log = log
+        self._clock = clock
+        self._call_later = call_later
+        self._shards: dict[int, _Shard[M]] = {}
+        self._is_closed = False
+
+    def shard_of(self, key: str) -> int:
+        """The partition that keeps a group or a transactional id: Kafka's choice, so that its tools find it."""
+        return _positive(java_hash(key)) % self._shard_count
+
+    def submit(self, key: str, command: Command[A], reply: Callable[[A], None]) -> None:
+        """Run a command on the shard of `key`; `reply` is called once, now or later."""
+        shard = self._loaded_shard(self.shard_of(key))
+        if isinstance(shard, ErrorCode):
+            reply(command.refused(shard))
+            return
+        if len(shard.waiting) >= WAITING_COMMANDS_MAX:
+            reply(command.refused(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+            return
+        shard.waiting[command] = reply
+        try:
+            self._run(shard, command)
+        except BaseException:
+            shard.waiting.pop(command, None)
+            raise
+
+    def machines(self) -> Iterator[M]:
+        """The state of every shard that has been loaded."""
+        return (shard.machine for shard in self._shards.values() if shard.is_loaded)
+
+    def waiting_count(self) -> int:
+        """Commands that have not been answered yet."""
+        return sum(len(shard.waiting) for shard in self._shards.values())
+
+    def close(self) -> None:
+        """Stop the timers and tell whoever waits to look for another coordinator."""
+        self._is_closed = True
+        for shard in self._shards.values():
+            if shard.timer is not None:
+                shard.timer.cancel()
+                shard.timer = None
+            waiting, shard.waiting = shard.waiting, {}
+            for command, reply in waiting.items():
+                reply(command.refused(ErrorCode.NOT_COORDINATOR))
+
+    # Loading
+
+    def _loaded_shard(self, index: int) -> _Shard[M] | ErrorCode:
+        if self._is_closed:
+            return ErrorCode.NOT_COORDINATOR
+        shard = self._shards.get(index)
+        if shard is None:
+            shard = self._shards[index] = _Shard(index, self._new_machine())
+            self._replay_turn(shard)
+        if shard.is_loaded:
+            return shard
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if index in self._shards else ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+    def _replay_turn(self, shard: _Shard[M]) -> None:
+        """Apply some records; come back for the rest in the next turn of the loop."""
+        if self._is_closed:
+            return
+        try:
+            if shard.replay is None:
+                shard.replay = iter(self._log.replay(shard.index))
+            for count, (key, value) in enumerate(shard.replay, start=1):
+                shard.machine.apply(key, value)
+                if count == REPLAY_RECORDS_PER_TURN:
+                    shard.timer = self._call_later(0, lambda: self._replay_turn(shard))
+                    return
+        except (StorageError, WireError):
+            # Better no coordinator than one that forgot a commit: the next request tries to load again.
+            logger.exception("coordinator shard %d cannot be loaded", shard.index)
+            del self._shards[shard.index]
+            return
+        shard.replay = None
+        shard.timer = None
+        shard.is_loaded = True
+        shard.machine.loaded(self._moment())
+        self._arm(shard)
+
+    # Deciding
+
+    def _moment(self) -> Moment:
+        return Moment(int(self._clock.monotonic() * 1000), self._clock.now_ms())
+
+    def _run(self, shard: _Shard[M], command: Command[Any]) -> None:
+        moment = self._moment()
+        try:
+            self._carry_out(shard, shard.machine.step(command, moment), moment)
+        finally:
+            self._arm(shard)
+
+    def _carry_out(self, shard: _Shard[M], result: Result, moment: Moment) -> None:
+        replies = result.replies
+        if result.records:
+            try:
+                shard.end_offset = self._log.append(shard.index, result.records, moment.wall_ms)
+            except (StorageError, KafkaError, LookupError):
+                logger.exception("coordinator shard %d cannot append", shard.index)
+                replies = [Reply(r.command, r.command.refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)) for r in replies]
+            else:
+                for key, value in result.records:
+                    shard.machine.apply(key, value)
+        if replies:
+            calls = [(shard.waiting.pop(command), answer) for command, answer in replies]
+            if shard.end_offset:
+                self._log.on_committed(shard.index, shard.end_offset, lambda: _call_each(calls))
+            else:
+                # Nothing was appended since the replay, and what was replayed is committed.
+                _call_each(calls)
+
+    # Time
+
+    def _arm(self, shard: _Shard[M]) -> None:
+        """See to it that the shard's timer fires no later than its next deadline; too early does no harm."""
+        wake_ms = shard.machine.wake_ms()
+        if self._is_closed or wake_ms is None or (shard.armed_ms is not None and shard.armed_ms <= wake_ms):
+            return
+        if shard.timer is not None:
+            shard.timer.cancel()
+        shard.armed_ms = wake_ms
+        delay_ms = max(0, wake_ms - self._moment().steady_ms)
+        shard.timer = self._call_later(delay_ms / 1000, lambda: self._on_timer(shard))
+
+    def _on_timer(self, shard: _Shard[M]) -> None:
+        shard.timer = None
+        shard.armed_ms = None
+        try:
+            for command in shard.machine.due(self._moment().steady_ms):
+                self._run(shard, command)
+        finally:
+            self._arm(shard)
+
+
+def _call_each(calls: list[tuple[Callable[[Any], None], Any]]) -> None:
+    for reply, answer in calls:
+        reply(answer)
+
+
+def java_hash(text: str) -> int:
+    """`String.hashCode` of Java: 31-based over UTF-16 units, wrapped to a signed 32-bit number."""
+    units = text.encode("utf-16-be", "surrogatepass")
+    value = 0
+    for position in range(0, len(units), 2):
+        value = (31 * value + (units[position] << 8 | units[position + 1])) & 0xFFFFFFFF
+    return value - (1 << 32) if value & 0x80000000 else value
+
+
+def _positive(value: int) -> int:
+    """Kafka's own `abs`: the smallest integer has no positive twin and becomes zero."""
+    return 0 if value == -(1 << 31) else abs(value)

@@ -1,0 +1,40 @@
+"""One file per Kafka API: (context, request) -> response, or an awaitable of it. `HANDLERS` is the one list.
+
+What the server advertises, serves and documents is derived from `HANDLERS`. A handler's synchronous part runs before
+the next request of the same connection is looked at; record views in the request are only valid during it.
+"""
+
+from kwire.handlers import (
+    api_versions,
+    create_partitions,
+    create_topics,
+    delete_topics,
+    describe_cluster,
+    describe_configs,
+    fetch,
+    incremental_alter_configs,
+    init_producer_id,
+    list_offsets,
+    metadata,
+    produce,
+)
+from kwire.handlers.context import Handler
+from kwire.wire import messages
+
+HANDLERS: dict[int, Handler] = {
+    handler.api.key: handler
+    for handler in (
+        Handler(messages.PRODUCE, produce.handle),
+        Handler(messages.FETCH, fetch.handle),
+        Handler(messages.LIST_OFFSETS, list_offsets.handle),
+        Handler(messages.METADATA, metadata.handle),
+        Handler(messages.API_VERSIONS, api_versions.handle),
+        Handler(messages.CREATE_TOPICS, create_topics.handle),
+        Handler(messages.DELETE_TOPICS, delete_topics.handle),
+        Handler(messages.INIT_PRODUCER_ID, init_producer_id.handle),
+        Handler(messages.DESCRIBE_CONFIGS, describe_configs.handle),
+        Handler(messages.CREATE_PARTITIONS, create_partitions.handle),
+        Handler(messages.INCREMENTAL_ALTER_CONFIGS, incremental_alter_configs.handle),
+        Handler(messages.DESCRIBE_CLUSTER, describe_cluster.handle),
+    )
+}

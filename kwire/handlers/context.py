@@ -1,0 +1,77 @@
+"""What every handler is given besides the request: the services of this node, and who asks."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from kwire.broker.cold_reads import ColdReads
+from kwire.broker.producer_ids import ProducerIds
+from kwire.broker.topics import Topics
+from kwire.clock import Clock
+from kwire.config import Config
+from kwire.coordinator.group.coordinator import GroupCoordinator
+from kwire.wire.schema import Api
+
+
+class DropConnection(Exception):
+    """The only way to tell a client that asked for no answer (acks=0) that its request failed."""
+
+
+class Peer(Protocol):
+    """The connection a request came on."""
+
+    @property
+    def client_host(self) -> str: ...
+
+    @property
+    def endpoint(self) -> tuple[str, int]:
+        """The address at which this client should look for this node."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    node_id: int
+    cluster_id: str
+    rack: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """Everything a handler may use. Built once, in node.py."""
+
+    apis: Mapping[int, Api]
+    node: NodeFacts
+    config: Config
+    clock: Clock
+    topics: Topics
+    producer_ids: ProducerIds
+    groups: GroupCoordinator
+    cold_reads: ColdReads
+
+
+class Context:
+    """One request's surroundings."""
+
+    __slots__ = ("api_version", "client_id", "peer", "services")
+
+    def __init__(self, services: Services, peer: Peer, api_version: int, client_id: str | None) -> None:
+        self.services = services
+        self.peer = peer
+        self.api_version = api_version
+        self.client_id = client_id
+
+    @property
+    def client_host(self) -> str:
+        return self.peer.client_host
+
+    @property
+    def endpoint(self) -> tuple[str, int]:
+        return self.peer.endpoint
+
+
+class Handler(NamedTuple):
+    """An API and what answers it: at once (a response, or None for no answer at all), or later (an awaitable)."""
+
+    api: Api
+    handle: Callable[[Context, Any], Any | Awaitable[Any]]

@@ -1,0 +1,34 @@
+"""DescribeCluster 0-2: cluster id and nodes, for clients that look for brokers (endpoint type 1)."""
+
+from kwire.errors import ErrorCode
+from kwire.handlers.context import Context
+from kwire.handlers.metadata import CLUSTER_OPERATIONS
+from kwire.wire.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+
+BROKERS, CONTROLLERS = 1, 2
+
+
+def handle(context: Context, request: DescribeClusterRequest) -> DescribeClusterResponse:
+    node = context.services.node
+    if request.endpoint_type != BROKERS:
+        known = request.endpoint_type == CONTROLLERS
+        return DescribeClusterResponse(
+            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE if known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+            error_message="This listener describes brokers.",
+            cluster_id=node.cluster_id,
+            brokers=[],
+        )
+    host, port = context.endpoint
+    answer = DescribeClusterResponse(
+        error_code=0,
+        cluster_id=node.cluster_id,
+        controller_id=node.node_id,
+        brokers=[DescribeClusterBroker(broker_id=node.node_id, host=host, port=port, rack=node.rack)],
+    )
+    if request.include_cluster_authorized_operations:
+        answer.cluster_authorized_operations = CLUSTER_OPERATIONS
+    return answer

@@ -1,0 +1,154 @@
+"""Fetch 4-18: record batches from given offsets, waiting for them if there are too few.
+
+- Answers as soon as `min_bytes` are there, some partition has an error, or `max_wait_ms` are over; then with what is
+  there.
+- Whole batches as they were written, the first one even if it is larger than the limits, so that a reader gets on.
+- An offset inside a batch gets the whole batch; one outside the log is OFFSET_OUT_OF_RANGE.
+- Sessions (7+) are declined: every answer has session id 0 and names every partition asked for.
+- Version 9 checks the client's leader epoch. Version 13 names topics by id.
+"""
+
+import asyncio
+from collections.abc import Awaitable
+
+from kwire.broker.partition import Partition, code_of
+from kwire.broker.waits import LongPoll
+from kwire.errors import ErrorCode, KafkaError
+from kwire.handlers.context import Context
+from kwire.handlers.epochs import check_epoch
+from kwire.wire.messages.fetch import (
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+from storage.errors import StorageError
+from storage.log import LogRead
+
+FIRST_TOPIC_ID_VERSION = 13
+READ_COMMITTED = 1
+NO_SESSION = 0
+FINAL_EPOCH, INITIAL_EPOCH = -1, 0
+
+
+def handle(context: Context, request: FetchRequest) -> FetchResponse | Awaitable[FetchResponse]:
+    if request.session_id != NO_SESSION or request.session_epoch not in (FINAL_EPOCH, INITIAL_EPOCH):
+        return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND, responses=[])
+    attempt = _Attempt(context, request)
+    if attempt.is_enough:
+        return attempt.answer()
+    return _wait(context, request, attempt)
+
+
+class _Attempt:
+    """One look at every partition asked for."""
+
+    __slots__ = ("_context", "_left_bytes", "_reads", "found_bytes", "has_error", "is_enough", "partitions", "response")
+
+    def __init__(self, context: Context, request: FetchRequest) -> None:
+        self._context = context
+        self._left_bytes = min(request.max_bytes, context.services.config.network.fetch_bytes_max)
+        self._reads: list[LogRead] = []
+        self.found_bytes = 0
+        self.has_error = False
+        self.partitions: list[Partition] = []
+        self.response = FetchResponse(responses=self._read_topics(request))
+        self.is_enough = (
+            self.found_bytes >= request.min_bytes or self.has_error or request.max_wait_ms <= 0 or not self.partitions
+        )
+
+    def answer(self) -> FetchResponse | Awaitable[FetchResponse]:
+        """The response, once the pages it will be sent from are in memory."""
+        cold = self._context.services.cold_reads.cold(self._reads)
+        return self._warmed_up(cold) if cold else self.response
+
+    async def _warmed_up(self, cold: list[LogRead]) -> FetchResponse:
+        await self._context.services.cold_reads.warm_up(cold)
+        return self.response
+
+    def _read_topics(self, request: FetchRequest) -> list[FetchableTopicResponse]:
+        topics = self._context.services.topics
+        by_id = self._context.api_version >= FIRST_TOPIC_ID_VERSION
+        aborted: list[object] | None = [] if request.isolation_level == READ_COMMITTED else None
+        responses = []
+        for asked in request.topics:
+            topic = topics.get_by_id(asked.topic_id) if by_id else topics.get(asked.topic)
+            answers = []
+            for one in asked.partitions:
+                try:
+                    if topic is None:
+                        unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                        raise KafkaError(unknown)
+                    answers.append(self._read(topic.partition(one.partition), one, aborted))
+                except KafkaError as error:
+                    answers.append(self._failed(one, error.code))
+                except StorageError as error:
+                    answers.append(self._failed(one, code_of(error)))
+            responses.append(FetchableTopicResponse(topic=asked.topic, topic_id=asked.topic_id, partitions=answers))
+        return responses
+
+    def _read(self, partition: Partition | None, asked: FetchPartition, aborted: list[object] | None) -> PartitionData:
+        if partition is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        check_epoch(partition, asked.current_leader_epoch)
+        self.partitions.append(partition)
+        # Only the very first batch of an answer may pass the limits.
+        limit = min(asked.partition_max_bytes, self._left_bytes)
+        read = partition.read(asked.fetch_offset, limit, at_least_one=not self.found_bytes)
+        size = len(read.view)
+        if size:
+            self.found_bytes += size
+            self._left_bytes = max(0, self._left_bytes - size)
+            self._reads.append(read)
+        return PartitionData(
+            partition_index=asked.partition,
+            error_code=0,
+            high_watermark=partition.high_watermark,
+            last_stable_offset=partition.high_watermark,
+            log_start_offset=partition.log.log_start_offset,
+            aborted_transactions=aborted,
+            records=read.view,
+        )
+
+    def _failed(self, asked: FetchPartition, code: ErrorCode) -> PartitionData:
+        self.has_error = True
+        return PartitionData(
+            partition_index=asked.partition,
+            error_code=code,
+            high_watermark=-1,
+            last_stable_offset=-1,
+            log_start_offset=-1,
+            aborted_transactions=None,
+            records=b"",
+        )
+
+
+def _wait(context: Context, request: FetchRequest, attempt: _Attempt) -> Awaitable[FetchResponse]:
+    """Look again when enough has been appended or the time is up, and answer with what is there then."""
+    answered: asyncio.Future[FetchResponse] = asyncio.get_running_loop().create_future()
+
+    def look_again() -> None:
+        if answered.done():
+            return
+        answer = _Attempt(context, request).answer()
+        if isinstance(answer, FetchResponse):
+            answered.set_result(answer)
+        else:
+            asyncio.ensure_future(answer).add_done_callback(lambda task: _pass_on(task, answered))
+
+    missing = request.min_bytes - attempt.found_bytes
+    poll = LongPoll(attempt.partitions, missing, request.max_wait_ms, look_again)
+    answered.add_done_callback(lambda _: poll.cancel())
+    return answered
+
+
+def _pass_on(task: "asyncio.Future[FetchResponse]", answered: "asyncio.Future[FetchResponse]") -> None:
+    if answered.done():
+        return
+    if task.cancelled():
+        answered.cancel()
+    elif error := task.exception():
+        answered.set_exception(error)
+    else:
+        answered.set_result(task.result())

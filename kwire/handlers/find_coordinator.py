@@ -1,0 +1,46 @@
+"""FindCoordinator 0-6: which node coordinates a group.
+
+- This node coordinates every group; the topic that groups are stored in is made when the first is looked for.
+- Transactional ids and share groups are refused until they are served. Any other kind of key is an invalid request.
+- 1: key type and error message. 4: several keys. 5: clients understand TRANSACTION_ABORTABLE. 6: share groups.
+"""
+
+from kwire.coordinator.group.coordinator import OFFSETS_TOPIC
+from kwire.errors import ErrorCode, KafkaError
+from kwire.handlers.context import Context
+from kwire.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+
+GROUP = 0
+TRANSACTION = 1
+SHARE = 2
+FIRST_VERSION_OF_SEVERAL_KEYS = 4
+
+
+async def handle(context: Context, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+    error, message = await _error(context, request.key_type)
+    if error is ErrorCode.NONE:
+        (host, port), node_id = context.endpoint, context.services.node.node_id
+    else:
+        host, port, node_id = "", -1, -1
+    if context.api_version < FIRST_VERSION_OF_SEVERAL_KEYS:
+        return FindCoordinatorResponse(error_code=error, error_message=message, node_id=node_id, host=host, port=port)
+    return FindCoordinatorResponse(
+        coordinators=[
+            Coordinator(key=key, node_id=node_id, host=host, port=port, error_code=error, error_message=message)
+            for key in request.coordinator_keys
+        ]
+    )
+
+
+async def _error(context: Context, key_type: int) -> tuple[ErrorCode, str]:
+    if key_type == GROUP:
+        try:
+            await context.services.topics.get_or_create(OFFSETS_TOPIC)
+        except KafkaError as error:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message or ""
+        return ErrorCode.NONE, ""
+    if key_type == TRANSACTION:
+        return ErrorCode.UNSUPPORTED_VERSION, "transactions are not served yet"
+    if key_type == SHARE:
+        return ErrorCode.UNSUPPORTED_VERSION, "share groups are not served yet"
+    return ErrorCode.INVALID_REQUEST, f"there is no coordinator for keys of type {key_type}"

@@ -1,0 +1,43 @@
+"""LeaveGroup 0-5: members leave a classic group, which rebalances once for all of them.
+
+- 1: throttling. 3: several members, each with its own error; a static member may be named by instance id alone.
+- 5: a reason, for people.
+"""
+
+from collections.abc import Awaitable
+
+from kwire.coordinator.asking import answer_of
+from kwire.coordinator.group.commands import LeaveAnswer, LeaveGroup, LeavingMember
+from kwire.errors import ErrorCode
+from kwire.handlers.context import Context
+from kwire.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
+
+FIRST_VERSION_OF_SEVERAL_MEMBERS = 3
+
+
+def handle(context: Context, request: LeaveGroupRequest) -> LeaveGroupResponse | Awaitable[LeaveGroupResponse]:
+    if context.api_version >= FIRST_VERSION_OF_SEVERAL_MEMBERS:
+        members = [LeavingMember(member.member_id, member.group_instance_id) for member in request.members]
+        shape = _several
+    else:
+        members = [LeavingMember(request.member_id)]
+        shape = _single
+    command = LeaveGroup(group_id=request.group_id, members=members)
+    return answer_of(context.services.groups, command, lambda answer: shape(command, answer))
+
+
+def _single(command: LeaveGroup, answer: LeaveAnswer) -> LeaveGroupResponse:
+    error = answer.error
+    if error is ErrorCode.NONE:
+        error = answer.member_errors[0]
+    return LeaveGroupResponse(error_code=error)
+
+
+def _several(command: LeaveGroup, answer: LeaveAnswer) -> LeaveGroupResponse:
+    return LeaveGroupResponse(
+        error_code=answer.error,
+        members=[
+            MemberResponse(member_id=member.member_id, group_instance_id=member.group_instance_id, error_code=error)
+            for member, error in zip(command.members, answer.member_errors, strict=False)
+        ],
+    )

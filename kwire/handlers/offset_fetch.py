@@ -1,0 +1,146 @@
+"""OffsetFetch 1-10: read the positions of one or more groups.
+
+- A partition without a committed offset is answered -1 and no error; the leader epoch is the committed one or -1.
+- An offset committed for an earlier topic of the same name does not count.
+- 2: null topics means all, and an error of the whole group. 3: throttling. 5: leader epoch.
+- 7: require_stable; without transactions every offset is stable. 8: several groups. 9: member id and epoch of
+  consumer-protocol groups. 10: topic ids instead of names; a topic that no longer exists is left out of "all".
+"""
+
+from collections.abc import Awaitable, Iterable
+
+from kwire.coordinator.asking import all_of, answer_of
+from kwire.coordinator.group.commands import NO_LEADER_EPOCH, NO_OFFSET, FetchAnswer, FetchOffsets, TopicToFetch
+from kwire.errors import ErrorCode
+from kwire.handlers.context import Context
+from kwire.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from kwire.wire.types import ZERO_UUID
+
+FIRST_VERSION_OF_GROUP_ERRORS = 2
+FIRST_VERSION_OF_SEVERAL_GROUPS = 8
+FIRST_VERSION_OF_TOPIC_IDS = 10
+
+
+def handle(context: Context, request: OffsetFetchRequest) -> OffsetFetchResponse | Awaitable[OffsetFetchResponse]:
+    if context.api_version >= FIRST_VERSION_OF_SEVERAL_GROUPS:
+        answers = [_fetch_group(context, group) for group in request.groups]
+        return all_of(answers, lambda groups: OffsetFetchResponse(groups=groups))
+    topics = None if request.topics is None else [_to_fetch(context, topic) for topic in request.topics]
+    command = FetchOffsets(group_id=request.group_id, topics=topics)
+    return answer_of(context.services.groups, command, lambda answer: _single(context, command, answer))
+
+
+def _to_fetch(context: Context, asked: OffsetFetchRequestTopic | OffsetFetchRequestTopics) -> TopicToFetch:
+    topic = context.services.topics.get(asked.name)
+    return TopicToFetch(asked.name, topic.topic_id if topic else ZERO_UUID, asked.partition_indexes)
+
+
+# Versions 1-7: one group, its error at the top
+
+
+def _single(context: Context, command: FetchOffsets, answer: FetchAnswer) -> OffsetFetchResponse:
+    if answer.error is not ErrorCode.NONE and context.api_version < FIRST_VERSION_OF_GROUP_ERRORS:
+        return OffsetFetchResponse(topics=[_failed_topic(asked, answer.error) for asked in command.topics or ()])
+    return OffsetFetchResponse(
+        error_code=answer.error,
+        topics=[
+            OffsetFetchResponseTopic(
+                name=topic.topic,
+                partitions=[
+                    OffsetFetchResponsePartition(
+                        partition_index=partition,
+                        committed_offset=committed.offset if committed else NO_OFFSET,
+                        committed_leader_epoch=committed.leader_epoch if committed else NO_LEADER_EPOCH,
+                        metadata=committed.metadata if committed else "",
+                    )
+                    for partition, committed in topic.offsets
+                ],
+            )
+            for topic in answer.topics
+        ],
+    )
+
+
+def _failed_topic(asked: TopicToFetch, error: ErrorCode) -> OffsetFetchResponseTopic:
+    return OffsetFetchResponseTopic(
+        name=asked.topic,
+        partitions=[
+            OffsetFetchResponsePartition(partition_index=index, committed_offset=NO_OFFSET, error_code=error)
+            for index in asked.partitions
+        ],
+    )
+
+
+# Versions 8-10: several groups
+
+
+def _fetch_group(
+    context: Context, asked: OffsetFetchRequestGroup
+) -> OffsetFetchResponseGroup | Awaitable[OffsetFetchResponseGroup]:
+    unknown: list[OffsetFetchResponseTopics] = []
+    topics = None
+    if asked.topics is not None and context.api_version >= FIRST_VERSION_OF_TOPIC_IDS:
+        topics = _by_id(context, asked.topics, unknown)
+    elif asked.topics is not None:
+        topics = [_to_fetch(context, topic) for topic in asked.topics]
+    command = FetchOffsets(group_id=asked.group_id, topics=topics)
+
+    def shape(answer: FetchAnswer) -> OffsetFetchResponseGroup:
+        if answer.error is not ErrorCode.NONE:
+            return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=answer.error)
+        return OffsetFetchResponseGroup(group_id=asked.group_id, topics=[*_topics(context, answer), *unknown])
+
+    return answer_of(context.services.groups, command, shape)
+
+
+def _by_id(
+    context: Context, asked: Iterable[OffsetFetchRequestTopics], unknown: list[OffsetFetchResponseTopics]
+) -> list[TopicToFetch]:
+    """Topics by name, for those whose id is known; the others are answered right here."""
+    found = []
+    for one in asked:
+        topic = context.services.topics.get_by_id(one.topic_id)
+        if topic is not None:
+            found.append(TopicToFetch(topic.name, topic.topic_id, one.partition_indexes))
+            continue
+        partitions = [
+            OffsetFetchResponsePartitions(
+                partition_index=index, committed_offset=NO_OFFSET, error_code=ErrorCode.UNKNOWN_TOPIC_ID
+            )
+            for index in one.partition_indexes
+        ]
+        unknown.append(OffsetFetchResponseTopics(topic_id=one.topic_id, partitions=partitions))
+    return found
+
+
+def _topics(context: Context, answer: FetchAnswer) -> list[OffsetFetchResponseTopics]:
+    topics = []
+    for fetched in answer.topics:
+        topic_id = ZERO_UUID
+        if context.api_version >= FIRST_VERSION_OF_TOPIC_IDS:
+            topic = context.services.topics.get(fetched.topic)
+            if topic is None:
+                continue
+            topic_id = topic.topic_id
+        partitions = [
+            OffsetFetchResponsePartitions(
+                partition_index=partition,
+                committed_offset=committed.offset if committed else NO_OFFSET,
+                committed_leader_epoch=committed.leader_epoch if committed else NO_LEADER_EPOCH,
+                metadata=committed.metadata if committed else "",
+            )
+            for partition, committed in fetched.offsets
+        ]
+        topics.append(OffsetFetchResponseTopics(name=fetched.topic, topic_id=topic_id, partitions=partitions))
+    return topics

@@ -1,0 +1,107 @@
+"""Produce 0-13: append record batches, answer when they are as safe as `acks` asks.
+
+- Versions 0-2 are advertised but carry formats that are no longer stored: each partition answers UNSUPPORTED_VERSION.
+- One batch per partition, as Kafka demands; it stays opaque: header checked, CRC checked, offset patched, bytes written.
+- acks 0 gets no answer (an error drops the connection, the only sign such a producer understands), 1 and all get theirs
+  when the batch is readable.
+- A batch the producer already wrote (same id, epoch and sequence) is answered with its first offset.
+- Version 13 names topics by id.
+"""
+
+from kwire.broker.partition import code_of
+from kwire.broker.topics import Topic
+from kwire.errors import ErrorCode, KafkaError
+from kwire.handlers.context import Context, DropConnection
+from kwire.wire.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from storage.batch import check_batch
+from storage.errors import StorageError
+from storage.format import ZSTD
+
+FIRST_SERVED_VERSION = 3
+FIRST_ZSTD_VERSION = 7
+FIRST_TOPIC_ID_VERSION = 13
+ACKS = (-1, 0, 1)
+
+
+def handle(context: Context, request: ProduceRequest) -> ProduceResponse | None:
+    version = context.api_version
+    topics = context.services.topics
+    refusal = _refusal(version, request)
+    responses = []
+    for data in request.topic_data:
+        if version >= FIRST_TOPIC_ID_VERSION:
+            topic = topics.get_by_id(data.topic_id)
+            unknown = ErrorCode.UNKNOWN_TOPIC_ID
+        else:
+            topic = topics.get(data.name)
+            unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        answers = []
+        for one in data.partition_data:
+            try:
+                if refusal is not None:
+                    raise refusal
+                if topic is None:
+                    raise KafkaError(unknown)
+                answers.append(_append(topic, one, version))
+            except KafkaError as error:
+                answers.append(_failed(one.index, error.code, error.message))
+            except StorageError as error:
+                answers.append(_failed(one.index, code_of(error), str(error)))
+        responses.append(
+            TopicProduceResponse(name=data.name, topic_id=data.topic_id, partition_responses=answers)
+        )
+    if request.acks == 0:
+        _drop_on_failure(responses)
+        return None
+    return ProduceResponse(responses=responses)
+
+
+def _append(topic: Topic, data: PartitionProduceData, version: int) -> PartitionProduceResponse:
+    partition = topic.partition(data.index)
+    if partition is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if topic.is_internal:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Clients cannot append to the internal topic {topic.name}.")
+    batch = data.records
+    if not batch:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "A produce request must carry exactly one batch per partition.")
+    assert isinstance(batch, memoryview)
+    header = check_batch(batch)
+    if header.is_transactional:
+        raise KafkaError(ErrorCode.INVALID_TXN_STATE, "Transactions are not served yet.")
+    if header.compression == ZSTD and version < FIRST_ZSTD_VERSION:
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs version 7 or later.")
+    appended = partition.append(batch, header)
+    return PartitionProduceResponse(
+        index=data.index,
+        error_code=0,
+        base_offset=appended.base_offset,
+        log_append_time_ms=appended.log_append_time_ms,
+        log_start_offset=partition.log.log_start_offset,
+    )
+
+
+def _refusal(version: int, request: ProduceRequest) -> KafkaError | None:
+    """What is wrong with the request as a whole; told to each of its partitions."""
+    if version < FIRST_SERVED_VERSION:
+        return KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+    if request.acks not in ACKS:
+        return KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
+    return None
+
+
+def _failed(index: int, code: ErrorCode, message: str | None) -> PartitionProduceResponse:
+    return PartitionProduceResponse(index=index, error_code=code, base_offset=-1, error_message=message)
+
+
+def _drop_on_failure(responses: list[TopicProduceResponse]) -> None:
+    for topic in responses:
+        for answer in topic.partition_responses:
+            if answer.error_code:
+                raise DropConnection(f"{topic.name}-{answer.index}: {ErrorCode(answer.error_code).name} with acks=0")

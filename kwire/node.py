@@ -1,0 +1,157 @@
+"""A node: every object of the server, built bottom-up, started and stopped. The only place where things are wired."""
+
+import asyncio
+import base64
+import gc
+import logging
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from kwire.broker.cold_reads import ColdReads
+from kwire.broker.coordinator_log import CoordinatorLog
+from kwire.broker.producer_ids import ProducerIds
+from kwire.broker.topics import OFFSETS_TOPIC, Topics
+from kwire.clock import SystemClock
+from kwire.config import Config
+from kwire.coordinator.group.coordinator import GroupCoordinator
+from kwire.coordinator.group.settings import GroupSettings
+from kwire.handlers import HANDLERS
+from kwire.handlers.context import NodeFacts, Services
+from kwire.metastore import Change, EmbeddedMetaStore
+from kwire.metrics import LoopMetrics, ServerMetrics
+from kwire.server.http import HttpServer
+from kwire.server.kafka import Shared
+from kwire.server.listener import Door, Sweep
+from kwire.server.stalls import StallProbe
+from kwire.web.services import WebServices
+from storage.files import Files
+from storage.journal import Journal
+from storage.store import LogStore
+
+log = logging.getLogger("kwire.node")
+
+NODE_KEY = "node"
+JOURNAL_NAME = "metastore.journal"
+BACKGROUND_THREADS = 2
+DRAIN_POLL_SECONDS = 0.02
+
+
+class Node:
+    """Built and started by `start`, ended by `stop`; between them it serves."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self._threads = ThreadPoolExecutor(BACKGROUND_THREADS, thread_name_prefix="storage")
+        self._files = Files()
+        self._is_ready = False
+        self._store = LogStore(str(config.log.data_dir), self._files, self._in_background)
+
+    async def start(self) -> None:
+        self._store.lock()
+        journal = Journal.open(str(self.config.log.data_dir / JOURNAL_NAME), self._files)
+        self._metastore = EmbeddedMetaStore(journal)
+        cluster_id, leader_epoch = await self._register()
+        clock = SystemClock()
+        topics = Topics(self._metastore, self._store, self.config, clock, leader_epoch)
+        self._cold_reads = ColdReads()
+        groups = GroupCoordinator(
+            log=CoordinatorLog(topics, OFFSETS_TOPIC),
+            clock=clock,
+            call_later=asyncio.get_running_loop().call_later,
+            settings=self._group_settings(),
+        )
+        apis = {key: handler.api for key, handler in HANDLERS.items()}
+        services = Services(
+            apis=apis,
+            node=NodeFacts(self.config.node_id, cluster_id, self.config.rack),
+            config=self.config,
+            clock=clock,
+            topics=topics,
+            producer_ids=ProducerIds(self._metastore),
+            groups=groups,
+            cold_reads=self._cold_reads,
+        )
+        self._shared = Shared(HANDLERS, services, ServerMetrics({key: api.name for key, api in apis.items()}))
+        loop_metrics = LoopMetrics()
+        self._stalls = StallProbe(loop_metrics)
+        self._sweep = Sweep(self._shared)
+        advertised = {one.name: one for one in self.config.advertised_listeners}
+        self.doors = [Door(one, advertised.get(one.name), self._shared) for one in self.config.listeners]
+        self.http: HttpServer | None = None
+        if self.config.http is not None:
+            web = WebServices(
+                topics, self._shared.metrics, loop_metrics, lambda: self._is_ready, lambda: self._cold_reads.count
+            )
+            self.http = HttpServer(self.config.http, web)
+            await self.http.open()
+        for door in self.doors:
+            await door.open()
+        self._is_ready = True
+        # What lives until the end need not be looked at by every collection.
+        gc.collect()
+        gc.freeze()
+
+    async def stop(self) -> None:
+        """Answer what was taken, then put everything away so that the next start has nothing to recover."""
+        self._is_ready = False
+        for door in self.doors:
+            door.close()
+        for connection in tuple(self._shared.connections):
+            connection.drain()
+        await self._drained()
+        self._sweep.close()
+        self._stalls.close()
+        if self.http is not None:
+            await self.http.close()
+        self._cold_reads.close()
+        self._threads.shutdown(wait=True)
+        self._store.close()
+        self._metastore.close()
+
+    async def _drained(self) -> None:
+        """Wait until every connection is gone, but not longer than `kwire.shutdown.drain.ms`."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self.config.network.drain_ms / 1000
+        while self._shared.connections and loop.time() < deadline:
+            await asyncio.sleep(DRAIN_POLL_SECONDS)
+        for connection in tuple(self._shared.connections):
+            connection.abort()
+
+    async def _register(self) -> tuple[str, int]:
+        """The cluster's id, and the number of this start: every start is a new leadership, so it is the leader epoch."""
+        entry = self._metastore.get(NODE_KEY)
+        known = entry.value if entry else {"cluster_id": self.config.cluster_id or _new_cluster_id(), "starts": -1}
+        if self.config.cluster_id and self.config.cluster_id != known["cluster_id"]:
+            raise ValueError(
+                f"cluster.id is {self.config.cluster_id}, but {self.config.log.data_dir} belongs to {known['cluster_id']}"
+            )
+        after = {**known, "starts": known["starts"] + 1}
+        await self._metastore.commit([Change(NODE_KEY, after, entry.revision if entry else 0)])
+        return after["cluster_id"], after["starts"]
+
+    def _group_settings(self) -> GroupSettings:
+        groups = self.config.groups
+        return GroupSettings(
+            initial_rebalance_delay_ms=groups.initial_rebalance_delay_ms,
+            min_session_timeout_ms=groups.session_timeout_ms_min,
+            max_session_timeout_ms=groups.session_timeout_ms_max,
+            max_size=groups.member_count_max,
+            offset_metadata_max_bytes=groups.offset_metadata_bytes_max,
+            offsets_topic_num_partitions=groups.offsets_partition_count,
+        )
+
+    def _in_background(self, work: Callable[[], None]) -> None:
+        self._threads.submit(_logged, work)
+
+
+def _logged(work: Callable[[], None]) -> None:
+    try:
+        work()
+    except Exception:
+        log.exception("background work failed")
+
+
+def _new_cluster_id() -> str:
+    """Kafka's form: a random uuid in URL-safe base64 without padding."""
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")

@@ -1,0 +1,1 @@
+"""The only package with sockets: listeners, the Kafka protocol on them, the HTTP port, and the watch on the loop."""

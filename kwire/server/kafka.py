@@ -1,0 +1,238 @@
+"""A Kafka client's connection: the shell around `wire/connection.py` that has a socket, and calls handlers.
+
+Bytes are read into the memory the frame reader names, requests are handled in order inside the callback that brought
+them, answers of one callback leave in one write. Only an answer that has to wait becomes a future. Reading stops while
+answers are not taken, while too many requests wait, or while the memory for requests is used up.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Mapping
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from kwire.handlers.api_versions import refuse_version
+from kwire.handlers.context import Context, DropConnection, Handler, Services
+from kwire.metrics import ServerMetrics
+from kwire.wire.codec import decoder, encoder
+from kwire.wire.connection import Request, ServerConnection
+from kwire.wire.errors import WireError
+from kwire.wire.frame import ReceiveMemory
+from kwire.wire.schema import Api
+from kwire.wire.types import Buffer
+
+if TYPE_CHECKING:
+    from kwire.server.listener import Door
+
+log = logging.getLogger("kwire.server")
+
+UNSENT_BYTES_MAX = 1024 * 1024
+
+
+class Shared:
+    """What all Kafka connections of this node have in common."""
+
+    def __init__(self, handlers: Mapping[int, Handler], services: Services, metrics: ServerMetrics) -> None:
+        network = services.config.network
+        self.handlers = {key: handler.handle for key, handler in handlers.items()}
+        self.apis: dict[int, Api] = {key: handler.api for key, handler in handlers.items()}
+        self.services = services
+        self.metrics = metrics
+        self.network = network
+        self.memory = ReceiveMemory(network.requests_bytes_max if network.requests_bytes_max > 0 else 2**62)
+        self.connections: set[KafkaConnection] = set()
+
+
+class KafkaConnection(asyncio.BufferedProtocol):
+    """One socket. All methods run in the event loop."""
+
+    __slots__ = ("_door", "_is_reading", "_is_writable", "_machine", "_shared", "_transport", "_unanswered",
+                 "active_at", "client_host", "is_draining", "stuck_since")  # fmt: skip
+
+    def __init__(self, shared: Shared, door: "Door") -> None:
+        self._shared = shared
+        self._door = door
+        self._machine = ServerConnection(shared.apis, shared.memory, shared.network.request_bytes_max)
+        self._transport: Any = None
+        self._is_reading = True
+        self._is_writable = True
+        self._unanswered: set[asyncio.Future[Any]] = set()
+        self.client_host = ""
+        self.active_at = 0.0
+        # Since when the client has not taken its answers, or the bound on memory has kept its request from being read.
+        self.stuck_since: float | None = None
+        self.is_draining = False
+
+    @property
+    def endpoint(self) -> tuple[str, int]:
+        if self._door.advertised is not None:
+            return self._door.advertised.host, self._door.advertised.port
+        # Nothing is advertised: the address the client reached us at is one it can reach again.
+        host, port = self._transport.get_extra_info("sockname")[:2]
+        return host, port
+
+    @property
+    def is_quiet(self) -> bool:
+        """Nothing is being received, waits, or is unsent."""
+        return not self._machine.waiting and not self._transport.get_write_buffer_size()
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+        peer = transport.get_extra_info("peername")
+        self.client_host = peer[0] if peer else ""
+        self.active_at = perf_counter()
+        if not self._door.admit(self):
+            transport.abort()
+            return
+        transport.set_write_buffer_limits(high=UNSENT_BYTES_MAX)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        for future in self._unanswered:
+            future.cancel()
+        self._unanswered.clear()
+        self._machine.reader.close()
+        self._door.leave(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._machine.reader.buffer()
+
+    def buffer_updated(self, count: int) -> None:
+        self._shared.metrics.received_bytes += count
+        self._machine.reader.received(count)
+        self._serve()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        self._is_writable = False
+        self.stuck_since = perf_counter()
+
+    def resume_writing(self) -> None:
+        self._is_writable = True
+        self.stuck_since = None
+        self._serve()
+
+    def close(self) -> None:
+        self._transport.close()
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+    def drain(self) -> None:
+        """Take no more requests; close once everything taken has been answered and sent."""
+        self.is_draining = True
+        self._transport.pause_reading()
+        self._is_reading = False
+        if self.is_quiet:
+            self.close()
+
+    def try_reading(self) -> None:
+        """Called from time to time while reading is stopped: memory for requests may be free again."""
+        if not self._is_reading and not self.is_draining:
+            self._serve()
+
+    def _serve(self) -> None:
+        """Handle every whole request that is here, then send the answers that are ready."""
+        if self._transport.is_closing():
+            return
+        machine, bound = self._machine, self._shared.network.inflight_max
+        ready: list[Buffer] = []
+        try:
+            while self._is_writable and not self.is_draining and machine.waiting < bound:
+                request = machine.next_request()
+                if request is None:
+                    break
+                ready += self._handle(request)
+        except (WireError, DropConnection) as problem:
+            self._fail(str(problem))
+            return
+        except Exception:
+            log.exception("a handler failed; the connection from %s is closed", self.client_host)
+            self._fail("a handler failed")
+            return
+        finally:
+            machine.reader.settle()
+        self.active_at = perf_counter()
+        if ready:
+            self._write(ready)
+        self._turn_reading()
+
+    def _handle(self, request: Request) -> list[Buffer]:
+        shared, api = self._shared, request.api
+        began = perf_counter()
+        if request.is_refused:
+            return self._machine.answer_now(request, encoder(api.response, 0)(refuse_version()))
+        body = decoder(api.request, request.version)(request.body)
+        context = Context(shared.services, self, request.version, request.client_id)
+        answer = shared.handlers[api.key](context, body)
+        if type(answer) is not api.response and answer is not None:
+            self._answer_later(request, answer, began)
+            return []
+        chunks = encoder(api.response, request.version)(answer) if answer is not None else None
+        ready = self._machine.answer_now(request, chunks)
+        shared.metrics.requests[api.key].observe(perf_counter() - began)
+        return ready
+
+    def _answer_later(self, request: Request, answer: Awaitable[Any], began: float) -> None:
+        self._machine.wait(request)
+        future = asyncio.ensure_future(answer)
+        self._unanswered.add(future)
+        future.add_done_callback(lambda done: self._answered(request, done, began))
+
+    def _answered(self, request: Request, future: "asyncio.Future[Any]", began: float) -> None:
+        self._unanswered.discard(future)
+        if future.cancelled() or self._transport.is_closing():
+            return
+        error = future.exception()
+        if error is not None:
+            log.error("%s failed; the connection from %s is closed", request.api.name, self.client_host, exc_info=error)
+            self._fail(f"{request.api.name} failed")
+            return
+        answer = future.result()
+        chunks = encoder(request.api.response, request.version)(answer) if answer is not None else None
+        self._shared.metrics.requests[request.api.key].observe(perf_counter() - began)
+        ready = self._machine.answer_later(request, chunks)
+        self.active_at = perf_counter()
+        if ready:
+            self._write(ready)
+        if self.is_draining:
+            if self.is_quiet:
+                self.close()
+        elif not self._is_reading:
+            self._serve()
+
+    def _write(self, chunks: list[Buffer]) -> None:
+        size = 0
+        for chunk in chunks:
+            size += len(chunk)
+        self._shared.metrics.sent_bytes += size
+        if len(chunks) == 1:
+            self._transport.write(chunks[0])
+        else:
+            self._transport.writelines(chunks)
+
+    def _turn_reading(self) -> None:
+        """Read on, or stop, as the bounds say."""
+        machine = self._machine
+        if machine.reader.is_starved:
+            self.stuck_since = self.stuck_since or perf_counter()
+        elif self._is_writable:
+            self.stuck_since = None
+        may_read = (
+            self._is_writable
+            and not self.is_draining
+            and not machine.reader.is_starved
+            and machine.waiting < self._shared.network.inflight_max
+        )
+        if may_read != self._is_reading:
+            self._is_reading = may_read
+            if may_read:
+                self._transport.resume_reading()
+            else:
+                self._transport.pause_reading()
+
+    def _fail(self, reason: str) -> None:
+        self._shared.metrics.connections_failed += 1
+        log.warning("closing the connection from %s: %s", self.client_host, reason)
+        self._transport.abort()

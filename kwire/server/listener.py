@@ -1,0 +1,111 @@
+"""The doors of the Kafka port: which address is listened on, who gets in, and who is shown out."""
+
+import asyncio
+import logging
+import socket
+from collections import Counter
+from time import perf_counter
+
+from kwire.config import Listener
+from kwire.server.kafka import KafkaConnection, Shared
+
+log = logging.getLogger("kwire.server")
+
+SWEEP_SECONDS = 1.0
+
+
+class Door:
+    """One listener and the address it advertises, if any."""
+
+    def __init__(self, listener: Listener, advertised: Listener | None, shared: Shared) -> None:
+        self.listener = listener
+        self.advertised = advertised
+        self._shared = shared
+        self._server: asyncio.Server | None = None
+        self._per_host: Counter[str] = Counter()
+
+    @property
+    def port(self) -> int:
+        """The port in use, also when the configuration left it to the machine."""
+        assert self._server is not None
+        port: int = self._server.sockets[0].getsockname()[1]
+        return port
+
+    async def open(self) -> None:
+        loop = asyncio.get_running_loop()
+        network = self._shared.network
+        self._server = await loop.create_server(
+            lambda: KafkaConnection(self._shared, self),
+            self.listener.host or None,
+            self.listener.port,
+            backlog=network.backlog,
+            reuse_address=True,
+            start_serving=False,
+        )
+        for listening in self._server.sockets:
+            # Accepted sockets inherit these; the window must be known before the handshake.
+            if network.receive_buffer_bytes > 0:
+                listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, network.receive_buffer_bytes)
+            if network.send_buffer_bytes > 0:
+                listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, network.send_buffer_bytes)
+        await self._server.start_serving()
+
+    def close(self) -> None:
+        """Take no more connections; those that are open live on."""
+        if self._server is not None:
+            self._server.close()
+
+    def admit(self, connection: KafkaConnection) -> bool:
+        """Whether there is room for one more connection, in all and from its host."""
+        network, metrics = self._shared.network, self._shared.metrics
+        host = connection.client_host
+        if len(self._shared.connections) >= network.connections_max > 0:
+            reason = f"max.connections={network.connections_max}"
+        elif self._per_host[host] >= network.connections_per_ip_max > 0:
+            reason = f"max.connections.per.ip={network.connections_per_ip_max}"
+        else:
+            self._shared.connections.add(connection)
+            self._per_host[host] += 1
+            metrics.connections_accepted += 1
+            metrics.connections = len(self._shared.connections)
+            return True
+        metrics.connections_refused += 1
+        log.warning("a connection from %s is refused: %s", host, reason)
+        return False
+
+    def leave(self, connection: KafkaConnection) -> None:
+        if connection in self._shared.connections:
+            self._shared.connections.discard(connection)
+            self._per_host[connection.client_host] -= 1
+            if not self._per_host[connection.client_host]:
+                del self._per_host[connection.client_host]
+            self._shared.metrics.connections = len(self._shared.connections)
+
+
+class Sweep:
+    """Looks at every connection once a second: closes the idle and the stuck, lets the starved try again."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+        self._timer = asyncio.get_running_loop().call_later(SWEEP_SECONDS, self._run)
+
+    def close(self) -> None:
+        self._timer.cancel()
+
+    def _run(self) -> None:
+        network, metrics = self._shared.network, self._shared.metrics
+        now = perf_counter()
+        idle_since = now - network.idle_ms_max / 1000 if network.idle_ms_max > 0 else float("-inf")
+        stuck_since = now - network.send_timeout_ms / 1000
+        for connection in tuple(self._shared.connections):
+            if connection.stuck_since is not None and connection.stuck_since < stuck_since:
+                # Its answers pin file pages, or its request pins memory others wait for: it has to come again.
+                log.warning("closing the connection from %s: it makes no progress", connection.client_host)
+                metrics.connections_failed += 1
+                connection.abort()
+            elif connection.active_at < idle_since and connection.is_quiet:
+                metrics.connections_idled += 1
+                connection.close()
+            else:
+                connection.try_reading()
+        self._timer = asyncio.get_running_loop().call_later(SWEEP_SECONDS, self._run)

@@ -1,0 +1,533 @@
+"""What can be set for a topic: Kafka's names, what each topic says, what the broker says for all, what is in force.
+
+A topic carries overrides, a table from name to text. Where it says nothing, the broker setting behind the topic setting
+counts (``retention.ms`` asks ``log.retention.ms``, then ``.minutes``, then ``.hours``), else the default. ``effective``
+answers for one setting, ``describe`` for all of them, and ``TopicSettings`` is the typed view for the hot path.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from kwire.config.setting import (
+    INT_MAX,
+    LONG_MAX,
+    ConfigSource,
+    InvalidConfig,
+    Kind,
+    Rule,
+    Setting,
+    SettingValue,
+    at_least,
+    between,
+    between_or,
+    format_value,
+    one_of,
+)
+from kwire.config.settings import SERVED_COMPRESSION
+from kwire.config.tree import Config
+
+_MINUTE_MS = 60_000
+_HOUR_MS = 3_600_000
+
+_THROTTLED = re.compile(r"[0-9]+:[0-9]+", re.ASCII)
+
+
+class BrokerSynonym(NamedTuple):
+    """The broker setting a topic setting falls back to, and how many of the topic's units one of its units is."""
+
+    name: str
+    factor: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSetting(Setting):
+    """A row of the topic table. ``synonyms`` are asked in order; ``default`` counts when none of them has a value."""
+
+    synonyms: tuple[BrokerSynonym, ...] = ()
+
+
+class Effective(NamedTuple):
+    """The value in force, as Kafka writes it, and who said so."""
+
+    value: str | None
+    source: ConfigSource
+
+
+class ConfigSynonym(NamedTuple):
+    """One of the places a value may come from, as DescribeConfigs lists them."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+class ConfigEntry(NamedTuple):
+    """Everything DescribeConfigs tells about one setting. A sensitive value is None."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+    kind: Kind
+    is_sensitive: bool
+    is_read_only: bool
+    documentation: str
+    synonyms: tuple[ConfigSynonym, ...]
+
+
+def _throttled_problem(value: SettingValue) -> str | None:
+    assert isinstance(value, tuple)
+    if value == ("*",) or all(_THROTTLED.fullmatch(entry) for entry in value):
+        return None
+    return "Expected * or a list of partition:broker"
+
+
+def _remote_problem(value: SettingValue) -> str | None:
+    return "Tiered storage is not available" if value is True else None
+
+
+_THROTTLE_RULE = Rule("* or partition:broker, …", _throttled_problem)
+_NO_REMOTE = Rule("false", _remote_problem)
+
+
+def _topic(
+    name: str,
+    kind: Kind,
+    documentation: str,
+    *synonyms: str | BrokerSynonym,
+    rule: Rule | None = None,
+    default: SettingValue = None,
+    has_effect: bool = True,
+) -> TopicSetting:
+    behind = tuple(one if isinstance(one, BrokerSynonym) else BrokerSynonym(one) for one in synonyms)
+    return TopicSetting(name, kind, default, documentation, rule, has_effect, behind)
+
+
+_TABLE = (
+    _topic(
+        "cleanup.policy",
+        Kind.LIST,
+        "What happens to old records: delete them, compact them to the last of each key, both, or (empty) neither.",
+        "log.cleanup.policy",
+        rule=one_of("compact", "delete"),
+    ),
+    _topic(
+        "compression.gzip.level",
+        Kind.INT,
+        "Level when the broker compresses with gzip; -1 is the codec's own.",
+        "compression.gzip.level",
+        rule=between_or(1, 9, -1),
+        has_effect=False,
+    ),
+    _topic(
+        "compression.lz4.level",
+        Kind.INT,
+        "Level when the broker compresses with lz4.",
+        "compression.lz4.level",
+        rule=between(1, 17),
+        has_effect=False,
+    ),
+    _topic(
+        "compression.type",
+        Kind.STRING,
+        "Codec of stored batches. Only producer, keeping what the producer chose, is served so far.",
+        "compression.type",
+        rule=SERVED_COMPRESSION,
+    ),
+    _topic(
+        "compression.zstd.level",
+        Kind.INT,
+        "Level when the broker compresses with zstd.",
+        "compression.zstd.level",
+        rule=between(-131072, 22),
+        has_effect=False,
+    ),
+    _topic(
+        "delete.retention.ms",
+        Kind.LONG,
+        "How long a compacted topic keeps the mark of a deleted key, so that slow readers see it.",
+        "log.cleaner.delete.retention.ms",
+        rule=at_least(0),
+        has_effect=False,
+    ),
+    _topic(
+        "errors.deadletterqueue.group.enable",
+        Kind.BOOLEAN,
+        "Whether share groups may put undeliverable records here.",
+        default=False,
+        has_effect=False,
+    ),
+    _topic(
+        "file.delete.delay.ms",
+        Kind.LONG,
+        "How long a removed segment's files stay before they are deleted.",
+        "log.segment.delete.delay.ms",
+        rule=at_least(0),
+        has_effect=False,
+    ),
+    _topic(
+        "flush.messages",
+        Kind.LONG,
+        "Records after which the log is forced to disk.",
+        "log.flush.interval.messages",
+        rule=at_least(1),
+        has_effect=False,
+    ),
+    _topic(
+        "flush.ms",
+        Kind.LONG,
+        "Time after which the log is forced to disk.",
+        "log.flush.interval.ms",
+        "log.flush.scheduler.interval.ms",
+        rule=at_least(0),
+        has_effect=False,
+    ),
+    _topic(
+        "follower.replication.throttled.replicas",
+        Kind.LIST,
+        "Replicas whose copying is slowed down on the follower's side: partition:broker, or * for all.",
+        rule=_THROTTLE_RULE,
+        default=(),
+        has_effect=False,
+    ),
+    _topic(
+        "index.interval.bytes",
+        Kind.INT,
+        "Bytes of records between two entries of the offset index.",
+        "log.index.interval.bytes",
+        rule=at_least(0),
+    ),
+    _topic(
+        "leader.replication.throttled.replicas",
+        Kind.LIST,
+        "Replicas whose copying is slowed down on the leader's side: partition:broker, or * for all.",
+        rule=_THROTTLE_RULE,
+        default=(),
+        has_effect=False,
+    ),
+    _topic(
+        "local.retention.bytes",
+        Kind.LONG,
+        "Bytes kept on local disk when older ones are in tiered storage; -2 is retention.bytes.",
+        "log.local.retention.bytes",
+        rule=at_least(-2),
+        has_effect=False,
+    ),
+    _topic(
+        "local.retention.ms",
+        Kind.LONG,
+        "Age kept on local disk when older records are in tiered storage; -2 is retention.ms.",
+        "log.local.retention.ms",
+        rule=at_least(-2),
+        has_effect=False,
+    ),
+    _topic(
+        "max.compaction.lag.ms",
+        Kind.LONG,
+        "Age at which a record must be considered for compaction.",
+        "log.cleaner.max.compaction.lag.ms",
+        rule=at_least(1),
+        has_effect=False,
+    ),
+    _topic(
+        "max.decompressed.message.bytes",
+        Kind.INT,
+        "Largest single record after decompression, where the broker decompresses.",
+        rule=at_least(0),
+        default=INT_MAX,
+        has_effect=False,
+    ),
+    _topic(
+        "max.message.bytes",
+        Kind.INT,
+        "Largest record batch that is accepted, as it comes over the wire.",
+        "message.max.bytes",
+        rule=at_least(0),
+    ),
+    _topic(
+        "message.timestamp.after.max.ms",
+        Kind.LONG,
+        "How far a record's time may lie ahead of the broker's clock.",
+        "log.message.timestamp.after.max.ms",
+        rule=at_least(0),
+    ),
+    _topic(
+        "message.timestamp.before.max.ms",
+        Kind.LONG,
+        "How far a record's time may lie behind the broker's clock.",
+        "log.message.timestamp.before.max.ms",
+        rule=at_least(0),
+    ),
+    _topic(
+        "message.timestamp.type",
+        Kind.STRING,
+        "Whose time a record carries: the producer's (CreateTime) or the broker's (LogAppendTime).",
+        "log.message.timestamp.type",
+        rule=one_of("CreateTime", "LogAppendTime"),
+    ),
+    _topic(
+        "min.cleanable.dirty.ratio",
+        Kind.DOUBLE,
+        "Share of uncompacted bytes from which compaction is worth its cost.",
+        "log.cleaner.min.cleanable.ratio",
+        rule=between(0, 1),
+        has_effect=False,
+    ),
+    _topic(
+        "min.compaction.lag.ms",
+        Kind.LONG,
+        "Least age at which a record may be compacted away.",
+        "log.cleaner.min.compaction.lag.ms",
+        rule=at_least(0),
+        has_effect=False,
+    ),
+    _topic(
+        "min.insync.replicas",
+        Kind.INT,
+        "Copies that must have a record when the producer asks for acks=all.",
+        "min.insync.replicas",
+        rule=at_least(1),
+    ),
+    _topic(
+        "preallocate",
+        Kind.BOOLEAN,
+        "Reserve a segment's space in advance; kwire always does, in growing steps.",
+        "log.preallocate",
+        has_effect=False,
+    ),
+    _topic(
+        "remote.copy.lag.bytes",
+        Kind.LONG,
+        "Newer bytes after which a segment may go to tiered storage; -1 follows local retention.",
+        rule=at_least(-1),
+        default=0,
+        has_effect=False,
+    ),
+    _topic(
+        "remote.copy.lag.ms",
+        Kind.LONG,
+        "Age after which a segment may go to tiered storage; -1 follows local retention.",
+        rule=at_least(-1),
+        default=0,
+        has_effect=False,
+    ),
+    _topic(
+        "remote.log.copy.disable",
+        Kind.BOOLEAN,
+        "Send nothing more to tiered storage, only read from it.",
+        default=False,
+        has_effect=False,
+    ),
+    _topic(
+        "remote.log.delete.on.disable",
+        Kind.BOOLEAN,
+        "Delete what is in tiered storage when it is switched off for the topic.",
+        default=False,
+        has_effect=False,
+    ),
+    _topic(
+        "remote.storage.enable",
+        Kind.BOOLEAN,
+        "Keep older segments in tiered storage, which kwire does not have.",
+        rule=_NO_REMOTE,
+        default=False,
+        has_effect=False,
+    ),
+    _topic(
+        "retention.bytes",
+        Kind.LONG,
+        "Size of a partition beyond which the oldest segments go; -1 is no bound.",
+        "log.retention.bytes",
+    ),
+    _topic(
+        "retention.ms",
+        Kind.LONG,
+        "Age, by their own timestamps, at which records go; -1 keeps them for ever.",
+        "log.retention.ms",
+        BrokerSynonym("log.retention.minutes", _MINUTE_MS),
+        BrokerSynonym("log.retention.hours", _HOUR_MS),
+        rule=at_least(-1),
+    ),
+    _topic(
+        "segment.bytes",
+        Kind.INT,
+        "Size at which a segment is closed and the next one begun.",
+        "log.segment.bytes",
+        rule=at_least(1048576),
+    ),
+    _topic(
+        "segment.index.bytes",
+        Kind.INT,
+        "Largest index file; kwire's indexes grow as they need.",
+        "log.index.size.max.bytes",
+        rule=at_least(4),
+        has_effect=False,
+    ),
+    _topic(
+        "segment.jitter.ms",
+        Kind.LONG,
+        "Most that is taken off segment.ms at random, so that not all segments are closed at once.",
+        "log.roll.jitter.ms",
+        BrokerSynonym("log.roll.jitter.hours", _HOUR_MS),
+        rule=at_least(0),
+        has_effect=False,
+    ),
+    _topic(
+        "segment.ms",
+        Kind.LONG,
+        "Age at which a segment is closed even if it is not full.",
+        "log.roll.ms",
+        BrokerSynonym("log.roll.hours", _HOUR_MS),
+        rule=at_least(1),
+    ),
+    _topic(
+        "unclean.leader.election.enable",
+        Kind.BOOLEAN,
+        "Let a replica that is behind become leader, at the price of lost records.",
+        "unclean.leader.election.enable",
+        has_effect=False,
+    ),
+)
+
+TOPIC_SETTINGS: dict[str, TopicSetting] = {setting.name: setting for setting in _TABLE}
+
+
+class TopicSettings(NamedTuple):
+    """What the hot path asks of a topic's settings, parsed. -1 in a retention is no bound."""
+
+    max_message_bytes: int
+    segment_bytes: int
+    segment_ms: int
+    index_interval_bytes: int
+    is_log_append_time: bool
+    timestamp_before_max_ms: int
+    timestamp_after_max_ms: int
+    retention_ms: int
+    retention_bytes: int
+    is_deleting: bool
+    is_compacting: bool
+    min_insync_replicas: int
+
+
+def validate(overrides: Mapping[str, str]) -> None:
+    """InvalidConfig with the words of Kafka's broker if a topic may not have these settings."""
+    parsed = {name: _setting(name).parse(text) for name, text in overrides.items()}
+    lag_min, lag_max = parsed.get("min.compaction.lag.ms", 0), parsed.get("max.compaction.lag.ms", LONG_MAX)
+    assert isinstance(lag_min, int)
+    assert isinstance(lag_max, int)
+    if lag_min > lag_max:
+        raise InvalidConfig(
+            f"conflict topic config setting min.compaction.lag.ms ({lag_min}) > max.compaction.lag.ms ({lag_max})"
+        )
+
+
+def effective(name: str, overrides: Mapping[str, str], config: Config) -> Effective:
+    """The value in force for one setting and its source."""
+    value, source = _effective(_setting(name), overrides, config)
+    return Effective(format_value(value), source)
+
+
+def settings_for(overrides: Mapping[str, str], config: Config) -> TopicSettings:
+    """The typed view of a topic's settings in force."""
+
+    def number(name: str) -> int:
+        value, _ = _effective(TOPIC_SETTINGS[name], overrides, config)
+        assert isinstance(value, int), name
+        return value
+
+    cleanup_policy, _ = _effective(TOPIC_SETTINGS["cleanup.policy"], overrides, config)
+    timestamp_type, _ = _effective(TOPIC_SETTINGS["message.timestamp.type"], overrides, config)
+    assert isinstance(cleanup_policy, tuple)
+    return TopicSettings(
+        max_message_bytes=number("max.message.bytes"),
+        segment_bytes=number("segment.bytes"),
+        segment_ms=number("segment.ms"),
+        index_interval_bytes=number("index.interval.bytes"),
+        is_log_append_time=timestamp_type == "LogAppendTime",
+        timestamp_before_max_ms=number("message.timestamp.before.max.ms"),
+        timestamp_after_max_ms=number("message.timestamp.after.max.ms"),
+        retention_ms=number("retention.ms"),
+        retention_bytes=number("retention.bytes"),
+        is_deleting="delete" in cleanup_policy,
+        is_compacting="compact" in cleanup_policy,
+        min_insync_replicas=number("min.insync.replicas"),
+    )
+
+
+def describe(overrides: Mapping[str, str], config: Config) -> Iterator[ConfigEntry]:
+    """Every topic setting as DescribeConfigs answers it, in order of name."""
+    for name, setting in TOPIC_SETTINGS.items():
+        value, source = _effective(setting, overrides, config)
+        yield ConfigEntry(
+            name=name,
+            value=None if setting.is_sensitive else format_value(value),
+            source=source,
+            kind=setting.kind,
+            is_sensitive=setting.is_sensitive,
+            is_read_only=False,
+            documentation=setting.documentation,
+            synonyms=tuple(_synonyms(setting, overrides, config)),
+        )
+
+
+def describe_broker(config: Config) -> Iterator[ConfigEntry]:
+    """Every broker setting as DescribeConfigs answers it, given but unknown ones included, in order of name."""
+    for name in sorted(config.values):
+        value = config.values[name]
+        setting = value.setting
+        shown = None if setting.is_sensitive else value.text
+        synonyms = [ConfigSynonym(name, shown, value.config_source)]
+        if value.config_source is not ConfigSource.DEFAULT_CONFIG and setting.default is not None:
+            synonyms.append(ConfigSynonym(name, format_value(setting.default), ConfigSource.DEFAULT_CONFIG))
+        yield ConfigEntry(
+            name=name,
+            value=shown,
+            source=value.config_source,
+            kind=setting.kind,
+            is_sensitive=setting.is_sensitive,
+            is_read_only=True,
+            documentation=setting.documentation,
+            synonyms=tuple(synonyms),
+        )
+
+
+def _setting(name: str) -> TopicSetting:
+    try:
+        return TOPIC_SETTINGS[name]
+    except KeyError:
+        raise InvalidConfig(f"Unknown topic config name: {name}") from None
+
+
+def _effective(
+    setting: TopicSetting, overrides: Mapping[str, str], config: Config
+) -> tuple[SettingValue, ConfigSource]:
+    text = overrides.get(setting.name)
+    if text is not None:
+        return setting.parse(text), ConfigSource.DYNAMIC_TOPIC_CONFIG
+    for synonym in setting.synonyms:
+        value = config.values[synonym.name]
+        if value.value is not None:
+            return _converted(value.value, synonym.factor), value.config_source
+    return setting.default, ConfigSource.DEFAULT_CONFIG
+
+
+def _synonyms(setting: TopicSetting, overrides: Mapping[str, str], config: Config) -> Iterator[ConfigSynonym]:
+    text = overrides.get(setting.name)
+    if text is not None:
+        yield ConfigSynonym(setting.name, text, ConfigSource.DYNAMIC_TOPIC_CONFIG)
+    for synonym in setting.synonyms:
+        value = config.values[synonym.name]
+        if value.value is None:
+            continue
+        yield ConfigSynonym(synonym.name, value.text, value.config_source)
+        if value.config_source is not ConfigSource.DEFAULT_CONFIG and value.setting.default is not None:
+            yield ConfigSynonym(synonym.name, format_value(value.setting.default), ConfigSource.DEFAULT_CONFIG)
+    if not setting.synonyms:
+        yield ConfigSynonym(setting.name, format_value(setting.default), ConfigSource.DEFAULT_CONFIG)
+
+
+def _converted(value: SettingValue, factor: int) -> SettingValue:
+    if factor == 1 or not isinstance(value, int):
+        return value
+    return value * factor if value >= 0 else -1  # -1 hours is no bound, not minus an hour

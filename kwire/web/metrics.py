@@ -1,0 +1,138 @@
+"""GET /metrics: every number of this node in Prometheus' text format. Each metric is declared here, once.
+
+Families are built when asked for, from plain counters, so series of deleted topics vanish by themselves. Labels are
+bounded: API names are a fixed set, topics beyond a bound are summed up under one name.
+"""
+
+import os
+import resource
+from collections.abc import Iterator
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.registry import Collector
+
+from kwire.metrics import LATENCY_BOUNDS
+from kwire.web.services import WebServices
+
+TOPIC_SERIES_MAX = 1000
+OTHER_TOPICS = "(others)"
+
+
+async def scrape(services: WebServices, request: web.Request) -> web.Response:
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(NodeCollector(services))
+    return web.Response(body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+
+class NodeCollector(Collector):
+    def __init__(self, services: WebServices) -> None:
+        self._services = services
+
+    def describe(self) -> list[Metric]:
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._requests()
+        yield from self._connections()
+        yield from self._storage()
+        yield from self._loop()
+        yield from self._process()
+
+    def _requests(self) -> Iterator[Metric]:
+        metrics = self._services.server_metrics
+        requests = CounterMetricFamily("kwire_server_requests", "Requests answered, by API.", labels=["api"])
+        seconds = HistogramMetricFamily(
+            "kwire_server_request_seconds", "From a request's last byte to its answer, waits included.", labels=["api"]
+        )
+        for key, latency in metrics.requests.items():
+            if not latency.count:
+                continue
+            name = metrics.api_names[key]
+            requests.add_metric([name], latency.count)
+            buckets, total = [], 0
+            for bound, count in zip((*map(str, LATENCY_BOUNDS), "+Inf"), latency.counts, strict=True):
+                total += count
+                buckets.append((bound, total))
+            seconds.add_metric([name], buckets, latency.seconds)
+        yield requests
+        yield seconds
+        yield CounterMetricFamily(
+            "kwire_server_received_bytes", "Bytes read from Kafka clients.", value=metrics.received_bytes
+        )
+        yield CounterMetricFamily("kwire_server_sent_bytes", "Bytes sent to Kafka clients.", value=metrics.sent_bytes)
+
+    def _connections(self) -> Iterator[Metric]:
+        metrics = self._services.server_metrics
+        yield GaugeMetricFamily("kwire_server_connections", "Open Kafka connections.", value=metrics.connections)
+        accepted = CounterMetricFamily(
+            "kwire_server_connections_opened", "Kafka connections by what became of them at the door.", labels=["fate"]
+        )
+        accepted.add_metric(["accepted"], metrics.connections_accepted)
+        accepted.add_metric(["refused"], metrics.connections_refused)
+        yield accepted
+        closed = CounterMetricFamily("kwire_server_connections_closed", "Connections this node ended.", labels=["reason"])
+        closed.add_metric(["idle"], metrics.connections_idled)
+        closed.add_metric(["failed"], metrics.connections_failed)
+        yield closed
+
+    def _storage(self) -> Iterator[Metric]:
+        topics = self._services.topics
+        size = GaugeMetricFamily("kwire_storage_log_size_bytes", "Bytes of records, by topic.", labels=["topic"])
+        others = partitions = segments = 0
+        for number, topic in enumerate(topics):
+            opened = [partition.log for partition in topic.partitions if partition.is_open]
+            topic_bytes = sum(log.size_bytes for log in opened)
+            segments += sum(log.segment_count for log in opened)
+            partitions += len(topic.partitions)
+            if number < TOPIC_SERIES_MAX:
+                size.add_metric([topic.name], topic_bytes)
+            else:
+                others += topic_bytes
+        if len(topics) > TOPIC_SERIES_MAX:
+            size.add_metric([OTHER_TOPICS], others)
+        yield size
+        yield GaugeMetricFamily("kwire_broker_topics", "Topics, internal ones included.", value=len(topics))
+        yield GaugeMetricFamily("kwire_broker_partitions", "Partitions of all topics.", value=partitions)
+        yield GaugeMetricFamily("kwire_storage_segments", "Segments of the logs opened so far.", value=segments)
+        yield CounterMetricFamily(
+            "kwire_storage_cold_reads", "Reads whose pages came from the disk.", value=self._services.cold_reads()
+        )
+
+    def _loop(self) -> Iterator[Metric]:
+        metrics = self._services.loop_metrics
+        yield GaugeMetricFamily(
+            "kwire_loop_stall_seconds_max",
+            "The longest the event loop was held up by its own work since the start.",
+            value=metrics.stall_seconds_max,
+        )
+        yield CounterMetricFamily("kwire_loop_stalls", "Stalls of the event loop above 50 ms.", value=metrics.stalls)
+        yield GaugeMetricFamily(
+            "kwire_loop_run_queue_wait_seconds_max",
+            "The longest the event loop waited for a processor within 10 ms of its time.",
+            value=metrics.run_queue_wait_seconds_max,
+        )
+        yield CounterMetricFamily(
+            "kwire_loop_run_queue_wait_seconds",
+            "Time the event loop was ready but had no processor.",
+            value=metrics.run_queue_wait_seconds,
+        )
+
+    def _process(self) -> Iterator[Metric]:
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        yield CounterMetricFamily(
+            "process_cpu_seconds", "Processor time, user and system.", value=usage.ru_utime + usage.ru_stime
+        )
+        yield GaugeMetricFamily("process_open_fds", "Open file descriptors.", value=len(os.listdir("/proc/self/fd")))
+        with open("/proc/self/status") as status:
+            memory = {line.split(":")[0]: line.split()[1] for line in status if line.startswith(("VmRSS", "RssAnon"))}
+        yield GaugeMetricFamily(
+            "process_resident_memory_bytes", "Memory in use, mapped log pages included.", value=int(memory["VmRSS"]) * 1024
+        )
+        yield GaugeMetricFamily(
+            "kwire_process_anonymous_memory_bytes",
+            "Memory in use without mapped files: what the process itself needs.",
+            value=int(memory["RssAnon"]) * 1024,
+        )

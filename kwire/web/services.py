@@ -1,0 +1,16 @@
+"""What the HTTP resources may use of this node."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kwire.broker.topics import Topics
+from kwire.metrics import LoopMetrics, ServerMetrics
+
+
+@dataclass(frozen=True, slots=True)
+class WebServices:
+    topics: Topics
+    server_metrics: ServerMetrics
+    loop_metrics: LoopMetrics
+    is_ready: Callable[[], bool]
+    cold_reads: Callable[[], int]

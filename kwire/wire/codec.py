@@ -1,0 +1,404 @@
+"""Straight-line encoders and decoders, written by this module for one message in one version, on first use.
+
+The generated text has no calls per field: neighbouring fields of fixed size become one `struct` call (the length of a
+string that follows joins it), nested structs become nested loops. Every count and length is checked against the bytes
+that remain before anything is allocated for it. `spec.py` says the same slowly; a property test keeps the two equal.
+
+    decode(view) -> message         raises WireError
+    encode(message) -> list[Buffer] the parts in order; large records stay views and are never copied
+"""
+
+import struct
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from kwire.wire.errors import WireError
+from kwire.wire.schema import ArrayKind, Field, Kind, Message, Struct, message_of
+from kwire.wire.types import BYTES, RECORDS, STRING, UUID, Buffer, Fixed, Varlen
+from kwire.wire.varint import ONE_BYTE, decode_uvarint, encode_uvarint
+
+M = TypeVar("M")
+
+# Below this, copying records into the answer is cheaper than one more part to write.
+SMALL_RECORDS_BYTES = 512
+
+_decoders: dict[tuple[type[Any], int], Callable[[Buffer], Any]] = {}
+_encoders: dict[tuple[type[Any], int], Callable[[Any], list[Buffer]]] = {}
+
+
+def decoder(cls: type[M], version: int) -> Callable[[Buffer], M]:
+    """The decoder of one message class in one version, generated once."""
+    try:
+        return _decoders[cls, version]
+    except KeyError:
+        made = _decoders[cls, version] = _Decoder(message_of(cls), version).compile()
+        return made
+
+
+def encoder(cls: type[M], version: int) -> Callable[[M], list[Buffer]]:
+    """The encoder of one message class in one version, generated once."""
+    try:
+        return _encoders[cls, version]
+    except KeyError:
+        made = _encoders[cls, version] = _Encoder(message_of(cls), version).compile()
+        return made
+
+
+def decode_message(cls: type[M], version: int, data: Buffer) -> M:
+    return decoder(cls, version)(data)
+
+
+def encode_message(message: object, version: int) -> bytes:
+    return b"".join(encoder(type(message), version)(message))
+
+
+def smallest_size(kind: Kind, version: int, flexible: bool) -> int:
+    """The fewest bytes a value of this kind can take: what a claimed count is checked against."""
+    if isinstance(kind, Fixed):
+        return kind.size_bytes
+    if isinstance(kind, Struct):
+        inside = sum(1 if version in f.nullable else smallest_size(f.kind, version, flexible) for f in kind.at(version))
+        return inside + flexible or 1
+    if flexible:
+        return 1
+    return 2 if kind is STRING else 4
+
+
+def _refuse(what: str, claimed: int, position: int) -> WireError:
+    return WireError(f"{what} claims {claimed} at byte {position}: more than the message holds, or less than none")
+
+
+class _Writer:
+    """Lines of a function under construction, and the objects it refers to by name."""
+
+    def __init__(self, message: Message, version: int) -> None:
+        if version not in message.versions:
+            raise WireError(f"{message.name} has no version {version}")
+        self.message = message
+        self.version = version
+        self.flexible = version in message.flexible
+        self.names: dict[str, Any] = {"refuse": _refuse, "uvarint": decode_uvarint, "U": encode_uvarint, "V": ONE_BYTE}
+        self.lines: list[str] = []
+        self.depth = 1
+        self.serial = 0
+
+    def emit(self, line: str) -> None:
+        self.lines.append("    " * self.depth + line)
+
+    def fresh(self, stem: str) -> str:
+        self.serial += 1
+        return f"{stem}{self.serial}"
+
+    def refer(self, stem: str, thing: Any) -> str:
+        name = self.fresh(stem)
+        self.names[name] = thing
+        return name
+
+    def source(self, head: str) -> str:
+        return head + "\n" + "\n".join(self.lines) + "\n"
+
+    def build(self, head: str, name: str) -> Any:
+        place = f"<{self.message.name} v{self.version} {name}>"
+        exec(compile(self.source(head), place, "exec"), self.names)
+        return self.names[name]
+
+
+class _Decoder(_Writer):
+    def compile(self) -> Callable[[Buffer], Any]:
+        self.emit("pos = 0")
+        self.emit("end = len(buf)")
+        self.struct("o", self.message.struct)
+        self.emit("return o")
+        decode_straight: Callable[[Buffer], Any] = self.build("def decode(buf):", "decode")
+        name = f"{self.message.name} v{self.version}"
+
+        def decode(data: Buffer) -> Any:
+            try:
+                return decode_straight(data if type(data) is memoryview else memoryview(data))
+            except (struct.error, IndexError, UnicodeDecodeError) as error:
+                raise WireError(f"{name} is cut short or garbled: {error}") from error
+
+        return decode
+
+    def struct(self, target: str, kind: Struct) -> None:
+        """Make an object and fill it; pending fixed fields are read together."""
+        made = self.refer("C", kind.make)
+        self.emit(f"{target} = {made}.__new__({made})")
+        group: list[tuple[str, Fixed]] = []
+        for f in kind.at(self.version):
+            into = f"{target}.{f.name}"
+            if isinstance(f.kind, Fixed):
+                group.append((into, f.kind))
+            else:
+                self.value(into, f, group)
+        self.fixed(group)
+        self.absent(target, kind)
+        if self.flexible:
+            self.tagged(target, kind)
+
+    def absent(self, target: str, kind: Struct) -> None:
+        for f in kind.fields:
+            if self.version not in f.versions or f.tag is not None:
+                self.emit(f"{target}.{f.name} = {'[]' if f.default is list else self.refer('D', f.default)}")
+
+    def fixed(self, group: list[tuple[str, Fixed]]) -> None:
+        """Flush pending fixed fields as one unpack."""
+        if not group:
+            return
+        packing = struct.Struct(">" + "".join(kind.format for _, kind in group))
+        unpack = self.refer("S", packing.unpack_from)
+        self.emit(f"{', '.join(into for into, _ in group)}, = {unpack}(buf, pos)")
+        self.emit(f"pos += {packing.size}")
+        group.clear()
+
+    def length(self, size: Fixed, group: list[tuple[str, Fixed]]) -> str:
+        """Read a length or count; null is -1 in both encodings."""
+        n = self.fresh("n")
+        if self.flexible:
+            self.fixed(group)
+            self.uvarint(n)
+            self.emit(f"{n} -= 1")
+        else:
+            group.append((n, size))
+            self.fixed(group)
+        return n
+
+    def uvarint(self, name: str) -> None:
+        self.emit(f"{name} = buf[pos]")
+        self.emit(f"if {name} < 128: pos += 1")
+        self.emit(f"else: {name}, pos = uvarint(buf, pos)")
+
+    def value(self, into: str, f: Field, group: list[tuple[str, Fixed]]) -> None:
+        nullable = self.version in f.nullable
+        if isinstance(f.kind, Struct):
+            self.fixed(group)
+            self.nested(into, f.kind, nullable)
+        elif isinstance(f.kind, ArrayKind):
+            self.array(into, f, f.kind, nullable, group)
+        else:
+            assert isinstance(f.kind, Varlen)
+            self.varlen(into, f.name, f.kind, nullable, group)
+
+    def nested(self, into: str, kind: Struct, nullable: bool) -> None:
+        if nullable:
+            self.emit("pos += 1")
+            self.emit(f"if buf[pos - 1] > 127: {into} = None")
+            self.emit("else:")
+            self.depth += 1
+        inner = self.fresh("o")
+        self.struct(inner, kind)
+        self.emit(f"{into} = {inner}")
+        self.depth -= nullable
+
+    def varlen(self, into: str, what: str, kind: Varlen, nullable: bool, group: list[tuple[str, Fixed]]) -> None:
+        n = self.length(_length_of(kind), group)
+        self.emit(f"if 0 <= {n} <= end - pos:")
+        taken = {STRING.name: "str(buf[pos:pos + {n}], 'utf-8')", BYTES.name: "bytes(buf[pos:pos + {n}])"}
+        self.emit(f"    {into} = {taken.get(kind.name, 'buf[pos:pos + {n}]').format(n=n)}")
+        self.emit(f"    pos += {n}")
+        if nullable:
+            self.emit(f"elif {n} == -1: {into} = None")
+        self.emit(f"else: raise refuse({what!r}, {n}, pos)")
+
+    def array(self, into: str, f: Field, kind: ArrayKind, nullable: bool, group: list[tuple[str, Fixed]]) -> None:
+        n = self.length(_COUNT, group)
+        smallest = smallest_size(kind.element, self.version, self.flexible)
+        self.emit(f"if 0 <= {n} <= (end - pos) // {smallest}:")
+        self.depth += 1
+        self.elements(into, f.name, kind.element, n)
+        self.depth -= 1
+        if nullable:
+            self.emit(f"elif {n} == -1: {into} = None")
+        self.emit(f"else: raise refuse({f.name!r}, {n}, pos)")
+
+    def elements(self, into: str, what: str, element: Fixed | Varlen | Struct, n: str) -> None:
+        if isinstance(element, Fixed):
+            unpack = self.refer("S", struct.unpack_from)
+            pattern = f"'>' + '16s' * {n}" if element is UUID else f"f'>{{{n}}}{element.format}'"
+            self.emit(f"{into} = list({unpack}({pattern}, buf, pos))")
+            self.emit(f"pos += {element.size_bytes} * {n}")
+            return
+        items, item = self.fresh("items"), self.fresh("o")
+        self.emit(f"{items} = []")
+        self.emit(f"for _ in range({n}):")
+        self.depth += 1
+        if isinstance(element, Struct):
+            self.struct(item, element)
+        else:
+            self.varlen(item, what, element, False, [])
+        self.emit(f"{items}.append({item})")
+        self.depth -= 1
+        self.emit(f"{into} = {items}")
+
+    def tagged(self, target: str, kind: Struct) -> None:
+        """Known tags are read into their fields, unknown ones stepped over (KIP-482)."""
+        n = self.fresh("n")
+        self.uvarint(n)
+        self.emit(f"if {n}:")
+        self.depth += 1
+        self.emit(f"if {n} > (end - pos) // 2: raise refuse('tagged fields', {n}, pos)")
+        tag, size, stop, last = (self.fresh(s) for s in ("tag", "size", "stop", "last"))
+        self.emit(f"{last} = -1")
+        self.emit(f"for _ in range({n}):")
+        self.depth += 1
+        self.uvarint(tag)
+        self.uvarint(size)
+        self.emit(f"{stop} = pos + {size}")
+        self.emit(f"if {stop} > end or {tag} <= {last}: raise refuse('tagged field', {size}, pos)")
+        self.emit(f"{last} = {tag}")
+        opening = "if"
+        for f in kind.tagged_at(self.version):
+            self.emit(f"{opening} {tag} == {f.tag}:")
+            opening = "elif"
+            self.depth += 1
+            group: list[tuple[str, Fixed]] = []
+            if isinstance(f.kind, Fixed):
+                group.append((f"{target}.{f.name}", f.kind))
+            else:
+                self.value(f"{target}.{f.name}", f, group)
+            self.fixed(group)
+            self.emit(f"if pos != {stop}: raise refuse({f.name!r}, {size}, pos)")
+            self.depth -= 1
+        self.emit(f"pos = {stop}")
+        self.depth -= 2
+
+
+class _Encoder(_Writer):
+    def compile(self) -> Callable[[Any], list[Buffer]]:
+        self.names["join"] = b"".join
+        self.emit("parts = []")
+        self.emit("w = parts.append")
+        self.emit("chunks = []")
+        self.struct("o", self.message.struct, "w")
+        self.emit("if parts: chunks.append(join(parts))")
+        self.emit("return chunks")
+        made: Callable[[Any], list[Buffer]] = self.build("def encode(o):", "encode")
+        return made
+
+    def struct(self, source: str, kind: Struct, w: str) -> None:
+        group: list[tuple[str, Fixed]] = []
+        for f in kind.at(self.version):
+            self.value(f"{source}.{f.name}", f, w, group)
+        self.fixed(group, w)
+        if self.flexible:
+            self.tagged(source, kind, w)
+
+    def fixed(self, group: list[tuple[str, Fixed]], w: str) -> None:
+        if not group:
+            return
+        pack = self.refer("P", struct.Struct(">" + "".join(kind.format for _, kind in group)).pack)
+        self.emit(f"{w}({pack}({', '.join(value for value, _ in group)}))")
+        group.clear()
+
+    def length(self, value: str, size: Fixed, w: str, group: list[tuple[str, Fixed]]) -> None:
+        """Write a length or count; `value` may be -1 for null."""
+        if self.flexible:
+            self.fixed(group, w)
+            n = self.fresh("n")
+            self.emit(f"{n} = {value} + 1")
+            self.emit(f"{w}(V[{n}] if {n} < 128 else U({n}))")
+        else:
+            group.append((value, size))
+
+    def value(self, source: str, f: Field, w: str, group: list[tuple[str, Fixed]]) -> None:
+        if isinstance(f.kind, Fixed):
+            group.append((source, f.kind))
+            return
+        nullable = self.version in f.nullable
+        x = self.fresh("x")
+        self.emit(f"{x} = {source}")
+        if nullable:
+            # What was gathered so far must leave before the branch.
+            self.fixed(group, w)
+            self.emit(f"if {x} is None:")
+            self.depth += 1
+            absent: list[tuple[str, Fixed]] = []
+            if isinstance(f.kind, Struct):
+                self.emit(f"{w}(b'\\xff')")
+            else:
+                self.length("-1", _length_of(f.kind), w, absent)
+                self.fixed(absent, w)
+            self.depth -= 1
+            self.emit("else:")
+            self.depth += 1
+        self.present(x, f.kind, nullable, w, group)
+        if nullable:
+            self.fixed(group, w)
+            self.depth -= 1
+
+    def present(self, x: str, kind: Kind, nullable: bool, w: str, group: list[tuple[str, Fixed]]) -> None:
+        if isinstance(kind, Struct):
+            self.fixed(group, w)
+            if nullable:
+                self.emit(f"{w}(b'\\x01')")
+            self.struct(x, kind, w)
+        elif isinstance(kind, ArrayKind):
+            self.length(f"len({x})", _COUNT, w, group)
+            self.fixed(group, w)
+            self.elements(x, kind.element, w)
+        else:
+            assert isinstance(kind, Varlen)
+            if kind is STRING:
+                self.emit(f"{x} = {x}.encode()")
+            self.length(f"len({x})", _length_of(kind), w, group)
+            self.fixed(group, w)
+            self.bytes_of(x, kind, w)
+
+    def bytes_of(self, x: str, kind: Varlen, w: str) -> None:
+        if kind is not RECORDS or w != "w":
+            # Inside a tagged field the size must be known, so even records are gathered there.
+            self.emit(f"{w}({x})")
+            return
+        self.emit(f"if len({x}) < {SMALL_RECORDS_BYTES}: {w}({x})")
+        self.emit("else:")
+        self.emit("    chunks.append(join(parts))")
+        self.emit("    parts.clear()")
+        self.emit(f"    chunks.append({x})")
+
+    def elements(self, x: str, element: Fixed | Varlen | Struct, w: str) -> None:
+        if isinstance(element, Fixed):
+            pack = self.refer("P", struct.pack)
+            pattern = f"'>' + '16s' * len({x})" if element is UUID else f"f'>{{len({x})}}{element.format}'"
+            self.emit(f"{w}({pack}({pattern}, *{x}))")
+            return
+        item = self.fresh("o")
+        self.emit(f"for {item} in {x}:")
+        self.depth += 1
+        if isinstance(element, Struct):
+            self.struct(item, element, w)
+        else:
+            group: list[tuple[str, Fixed]] = []
+            self.present(item, element, False, w, group)
+        self.emit("pass")
+        self.depth -= 1
+
+    def tagged(self, source: str, kind: Struct, w: str) -> None:
+        """Only tagged fields that differ from their default travel."""
+        fields = kind.tagged_at(self.version)
+        if not fields:
+            self.emit(f"{w}(b'\\x00')")
+            return
+        count, body, v = self.fresh("count"), self.fresh("body"), self.fresh("w")
+        self.emit(f"{count} = 0; {body} = []; {v} = {body}.append")
+        for f in fields:
+            default = self.refer("D", [] if f.default is list else f.default)
+            # Most often the value *is* the default object: identity spares the comparison.
+            self.emit(f"if {source}.{f.name} is not {default} and {source}.{f.name} != {default}:")
+            self.depth += 1
+            inner, iw = self.fresh("inner"), self.fresh("w")
+            self.emit(f"{count} += 1; {inner} = []; {iw} = {inner}.append")
+            group: list[tuple[str, Fixed]] = []
+            self.value(f"{source}.{f.name}", f, iw, group)
+            self.fixed(group, iw)
+            self.emit(f"{inner} = join({inner})")
+            self.emit(f"{v}(U({f.tag})); {v}(U(len({inner}))); {v}({inner})")
+            self.depth -= 1
+        self.emit(f"{w}(U({count})); {w}(join({body}))")
+
+
+_COUNT = Fixed("i", 4, 0)
+_STRING_LENGTH = Fixed("h", 2, 0)
+
+
+def _length_of(kind: Kind) -> Fixed:
+    return _STRING_LENGTH if kind is STRING else _COUNT

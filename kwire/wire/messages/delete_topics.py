@@ -1,0 +1,37 @@
+"""DeleteTopics, key 20.
+
+5: error messages. 6: by topic id.
+"""
+
+from kwire.wire.schema import Api, field, message, struct
+from kwire.wire.types import ZERO_UUID, Array, Int16, Int32, String, Uuid
+
+
+@struct()
+class DeleteTopicState:
+    name: String | None = field("6+", default=None)
+    topic_id: Uuid = field("6+", default=ZERO_UUID)
+
+
+@message(key=20, versions="1-6", flexible="4+")
+class DeleteTopicsRequest:
+    topics: Array[DeleteTopicState] = field("6+", default=list)
+    topic_names: Array[String] = field("0-5", default=list)
+    timeout_ms: Int32 = field("0+")
+
+
+@struct()
+class DeletableTopicResult:
+    name: String | None = field("0+", nullable="6+")
+    topic_id: Uuid = field("6+", default=ZERO_UUID)
+    error_code: Int16 = field("0+")
+    error_message: String | None = field("5+", default=None)
+
+
+@message(key=20, versions="1-6", flexible="4+")
+class DeleteTopicsResponse:
+    throttle_time_ms: Int32 = field("1+", default=0)
+    responses: Array[DeletableTopicResult] = field("0+")
+
+
+DELETE_TOPICS = Api(DeleteTopicsRequest, DeleteTopicsResponse)

@@ -1,0 +1,41 @@
+"""IncrementalAlterConfigs, key 44: set, delete, append to or subtract from single settings."""
+
+from kwire.wire.schema import Api, field, message, struct
+from kwire.wire.types import Array, Bool, Int8, Int16, Int32, String
+
+
+@struct()
+class AlterableConfig:
+    name: String = field("0+")
+    config_operation: Int8 = field("0+")
+    value: String | None = field("0+")
+
+
+@struct()
+class AlterConfigsResource:
+    resource_type: Int8 = field("0+")
+    resource_name: String = field("0+")
+    configs: Array[AlterableConfig] = field("0+")
+
+
+@message(key=44, versions="0-1", flexible="1+")
+class IncrementalAlterConfigsRequest:
+    resources: Array[AlterConfigsResource] = field("0+")
+    validate_only: Bool = field("0+")
+
+
+@struct()
+class AlterConfigsResourceResponse:
+    error_code: Int16 = field("0+")
+    error_message: String | None = field("0+", default=None)
+    resource_type: Int8 = field("0+")
+    resource_name: String = field("0+")
+
+
+@message(key=44, versions="0-1", flexible="1+")
+class IncrementalAlterConfigsResponse:
+    throttle_time_ms: Int32 = field("0+", default=0)
+    responses: Array[AlterConfigsResourceResponse] = field("0+")
+
+
+INCREMENTAL_ALTER_CONFIGS = Api(IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse)

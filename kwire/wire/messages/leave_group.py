@@ -1,0 +1,38 @@
+"""LeaveGroup, key 13: members leave a classic group.
+
+3: several members, static ones too. 5: reason.
+"""
+
+from kwire.wire.schema import Api, field, message, struct
+from kwire.wire.types import Array, Int16, Int32, String
+
+
+@struct()
+class MemberIdentity:
+    member_id: String = field("3+", default="")
+    group_instance_id: String | None = field("3+", default=None)
+    reason: String | None = field("5+", default=None)
+
+
+@message(key=13, versions="0-5", flexible="4+")
+class LeaveGroupRequest:
+    group_id: String = field("0+")
+    member_id: String = field("0-2", default="")
+    members: Array[MemberIdentity] = field("3+", default=list)
+
+
+@struct()
+class MemberResponse:
+    member_id: String = field("3+", default="")
+    group_instance_id: String | None = field("3+", default="")
+    error_code: Int16 = field("3+", default=0)
+
+
+@message(key=13, versions="0-5", flexible="4+")
+class LeaveGroupResponse:
+    throttle_time_ms: Int32 = field("1+", default=0)
+    error_code: Int16 = field("0+")
+    members: Array[MemberResponse] = field("3+", default=list)
+
+
+LEAVE_GROUP = Api(LeaveGroupRequest, LeaveGroupResponse)

@@ -1,0 +1,240 @@
+"""The language in which messages are declared, and nothing that reads or writes bytes.
+
+    @message(key=12, versions="0-4", flexible="4+")
+    class HeartbeatRequest:
+        group_id: String = field("0+")
+        group_instance_id: String | None = field("3+", default=None)
+
+A field names the versions that carry it; `| None` makes it nullable (from `nullable` on, if that is later than the
+field itself); `tag` puts it among the tagged fields of flexible versions. A field without a default must be given to
+the constructor; one that only some versions carry always has a default, so that a handler can ignore old versions.
+Types must be declared before they are used: inner structs stand above the message that holds them.
+"""
+
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar, Union, dataclass_transform, get_args, get_origin, overload
+
+from kwire.wire.types import ArrayOf, Fixed, Varlen
+
+T = TypeVar("T")
+Class = TypeVar("Class", bound=type[Any])
+REQUIRED: Any = object()
+LAST_VERSION = 32767
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """An inclusive range of versions, written `4-18`, `12+` or `3`; `none` is the empty range."""
+
+    first: int
+    last: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Versions":
+        if text == "none":
+            return cls(0, -1)
+        if text.endswith("+"):
+            return cls(int(text[:-1]), LAST_VERSION)
+        first, _, last = text.partition("-")
+        return cls(int(first), int(last or first))
+
+    def __contains__(self, version: int) -> bool:
+        return self.first <= version <= self.last
+
+    def __iter__(self) -> Any:
+        return iter(range(self.first, self.last + 1))
+
+    def __str__(self) -> str:
+        return str(self.first) if self.first == self.last else f"{self.first}-{self.last}"
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """What `field(...)` says; the class decorator joins it with the name and the annotation."""
+
+    versions: Versions
+    nullable: Versions | None
+    tag: int | None
+    default: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field as the codec and the spec see it. `kind` is a primitive, a Struct, or an ArrayKind of either."""
+
+    name: str
+    kind: "Kind"
+    versions: Versions
+    nullable: Versions
+    tag: int | None
+    default: Any
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayKind:
+    element: "Fixed | Varlen | Struct"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Struct:
+    """The fields of one declared class, in wire order."""
+
+    name: str
+    make: type[Any]
+    fields: tuple[Field, ...]
+
+    def at(self, version: int) -> list[Field]:
+        """The untagged fields of this version."""
+        return [f for f in self.fields if version in f.versions and f.tag is None]
+
+    def tagged_at(self, version: int) -> list[Field]:
+        return sorted((f for f in self.fields if version in f.versions and f.tag is not None), key=lambda f: f.tag or 0)
+
+
+Kind = Fixed | Varlen | Struct | ArrayKind
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Message:
+    """A whole request, response or stored record: a struct with a version range."""
+
+    name: str
+    key: int
+    versions: Versions
+    flexible: Versions
+    struct: Struct
+
+
+class Api:
+    """One API: its key, and the classes of its request and response. What is served is derived from here."""
+
+    __slots__ = ("first_flexible", "key", "name", "request", "response", "versions")
+
+    def __init__(self, request: type[Any], response: type[Any]) -> None:
+        declared = message_of(request)
+        assert message_of(response).versions == declared.versions
+        self.key = declared.key
+        self.name = declared.name.removesuffix("Request")
+        self.versions = declared.versions
+        self.first_flexible = declared.flexible.first if declared.flexible.last >= 0 else LAST_VERSION
+        self.request = request
+        self.response = response
+
+    def __repr__(self) -> str:
+        return f"Api({self.name}, key {self.key}, versions {self.versions})"
+
+
+@overload
+def field(versions: str, *, nullable: str | None = None, tag: int | None = None) -> Any: ...
+@overload
+def field(versions: str, *, nullable: str | None = None, tag: int | None = None, default: Any) -> Any: ...
+def field(versions: str, *, nullable: str | None = None, tag: int | None = None, default: Any = REQUIRED) -> Any:
+    """Declare in which versions a field travels, and what it is when it does not."""
+    return Declared(Versions.parse(versions), Versions.parse(nullable) if nullable else None, tag, default)
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(field,))
+def struct() -> Callable[[Class], Class]:
+    """A part of a message that is not one itself."""
+    return lambda cls: _slotted(cls, None)
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(field,))
+def message(*, versions: str, flexible: str, key: int = -1) -> Callable[[Class], Class]:
+    """A whole message. `key` is the API key; records of internal topics have none."""
+    return lambda cls: _slotted(cls, (key, Versions.parse(versions), Versions.parse(flexible)))
+
+
+def struct_of(cls: type[Any]) -> Struct:
+    found: Struct = cls.__struct__
+    return found
+
+
+def message_of(cls: type[Any]) -> Message:
+    found: Message = cls.__message__
+    return found
+
+
+def _slotted(cls: type[Any], head: tuple[int, Versions, Versions] | None) -> Any:
+    """Rebuild a declaration as a slotted class whose constructor takes every field by keyword."""
+    fields = tuple(_field(name, hint, cls.__dict__[name]) for name, hint in cls.__annotations__.items())
+    body: dict[str, Any] = {
+        "__slots__": tuple(f.name for f in fields),
+        "__doc__": cls.__doc__,
+        "__module__": cls.__module__,
+        "__qualname__": cls.__qualname__,
+        "__init__": _constructor(fields),
+        "__eq__": _equal,
+        "__hash__": None,
+        "__repr__": _show,
+    }
+    made: Any = type(cls.__name__, (), body)
+    made.__struct__ = Struct(cls.__name__, made, fields)
+    if head is not None:
+        key, versions, flexible = head
+        made.__message__ = Message(cls.__name__, key, versions, flexible, made.__struct__)
+    return made
+
+
+def _field(name: str, hint: Any, declared: Declared) -> Field:
+    kind, optional = _kind(hint)
+    nullable = Versions(0, -1) if not optional else declared.nullable or declared.versions
+    default = declared.default
+    if isinstance(default, type) and default is not list:
+        default = default()
+    return Field(name, kind, declared.versions, nullable, declared.tag, default)
+
+
+def _kind(hint: Any) -> tuple[Kind, bool]:
+    """Read an annotation: `Array[X]`, `X | None`, a primitive, or a declared class."""
+    if get_origin(hint) in (Union, types.UnionType):
+        inner = [arg for arg in get_args(hint) if arg is not type(None)]
+        return _kind(inner[0])[0], True
+    if get_origin(hint) is Annotated:
+        base, mark = get_args(hint)
+        if isinstance(mark, ArrayOf):
+            element, _ = _kind(get_args(base)[0])
+            assert not isinstance(element, ArrayKind)
+            return ArrayKind(element), False
+        assert isinstance(mark, Fixed | Varlen)
+        return mark, False
+    return struct_of(hint), False
+
+
+def _constructor(fields: tuple[Field, ...]) -> Any:
+    """One exec per class: a keyword constructor as straight as a hand-written one.
+
+    A list default is made anew for each object; a struct default is one shared object, never changed in place.
+    """
+    if not fields:
+        return lambda self: None
+    names: dict[str, Any] = {}
+    parameters, body = [], []
+    for f in fields:
+        if f.default is REQUIRED:
+            parameters.append(f.name)
+            body.append(f" self.{f.name} = {f.name}")
+        elif f.default is list:
+            # Not None: a nullable array may be set to null although its default is empty.
+            names["_absent"] = REQUIRED
+            parameters.append(f"{f.name}=_absent")
+            body.append(f" self.{f.name} = [] if {f.name} is _absent else {f.name}")
+        else:
+            names[f"_default_{f.name}"] = f.default
+            parameters.append(f"{f.name}=_default_{f.name}")
+            body.append(f" self.{f.name} = {f.name}")
+    exec(f"def __init__(self, *, {', '.join(parameters)}):\n" + "\n".join(body), names)
+    return names["__init__"]
+
+
+def _equal(self: Any, other: object) -> bool:
+    if type(other) is not type(self):
+        return NotImplemented
+    return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
+
+
+def _show(self: Any) -> str:
+    inside = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__slots__)
+    return f"{type(self).__name__}({inside})"

@@ -1,0 +1,202 @@
+"""The protocol as an executable specification: a `construct` description of any message in any version.
+
+Written straight from the rules of the protocol and independent of `codec.py`; a property test keeps the two equal.
+It is slow and meant for reading, for tests and for tools (`kwire log dump`, frame inspection). This module is the only
+one that imports `construct`, and nothing on the server's path imports this module.
+
+                 before flexible versions       flexible versions (KIP-482)
+    string       int16 length, utf-8            uvarint length + 1, utf-8
+    bytes        int32 length, bytes            uvarint length + 1, bytes
+    records      as bytes                       as bytes
+    array        int32 count, elements          uvarint count + 1, elements
+    null         length or count -1             length or count 0
+    struct       fields in order                fields in order, then its tagged fields
+    null struct  int8 -1; present: int8 1       the same, in front of the struct (KIP-893)
+
+Tagged fields are a uvarint count and then, in ascending order, a uvarint tag, a uvarint size and the value in so many
+bytes. A value equal to its default is not written; a tag nobody knows is stepped over.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, TypeVar
+
+from construct import (
+    Array,
+    Bytes,
+    Check,
+    Computed,
+    Construct,
+    Container,
+    ExprAdapter,
+    ExprValidator,
+    Flag,
+    Float64b,
+    FocusedSeq,
+    GreedyBytes,
+    If,
+    Int8sb,
+    Int16sb,
+    Int16ub,
+    Int32sb,
+    Int32ub,
+    Int64sb,
+    Prefixed,
+    PrefixedArray,
+    Rebuild,
+    StringEncoded,
+    Switch,
+    Terminated,
+    VarInt,
+    this,
+)
+from construct import Struct as Fields
+
+from kwire.wire import types
+from kwire.wire.errors import WireError
+from kwire.wire.schema import ArrayKind, Field, Kind, Struct, message_of, struct_of
+
+M = TypeVar("M")
+
+FIXED: dict[Kind, Construct] = {
+    types.BOOL: Flag,
+    types.INT8: Int8sb,
+    types.INT16: Int16sb,
+    types.UINT16: Int16ub,
+    types.INT32: Int32sb,
+    types.UINT32: Int32ub,
+    types.INT64: Int64sb,
+    types.FLOAT64: Float64b,
+    types.UUID: Bytes(16),
+}
+
+# Zero stands for null, so every other length is one more than it says.
+CompactLength = ExprAdapter(VarInt, lambda coded, _: coded - 1, lambda length, _: length + 1)
+
+# The 61 bytes in front of the records of a batch, format 2. `batch_length` counts from `partition_leader_epoch` on,
+# the checksum covers everything from `attributes` on.
+BatchHeaderSpec = "record_batch_header" / Fields(
+    "base_offset" / Int64sb,
+    "batch_length" / Int32sb,
+    "partition_leader_epoch" / Int32sb,
+    "magic" / Int8sb,
+    "crc" / Int32ub,
+    "attributes" / Int16sb,
+    "compression" / Computed(this.attributes & 7),
+    "timestamp_type" / Computed(this.attributes >> 3 & 1),
+    "is_transactional" / Computed(lambda header: bool(header.attributes & 1 << 4)),
+    "is_control" / Computed(lambda header: bool(header.attributes & 1 << 5)),
+    "has_delete_horizon" / Computed(lambda header: bool(header.attributes & 1 << 6)),
+    "last_offset_delta" / Int32sb,
+    "base_timestamp" / Int64sb,
+    "max_timestamp" / Int64sb,
+    "producer_id" / Int64sb,
+    "producer_epoch" / Int16sb,
+    "base_sequence" / Int32sb,
+    "record_count" / Int32sb,
+)
+
+
+@cache
+def spec(cls: type[Any], version: int) -> Construct:
+    """The description of one message class in one version: parse gives Containers, build takes what `to_plain` gives."""
+    message = message_of(cls)
+    if version not in message.versions:
+        raise WireError(f"{message.name} has no version {version}")
+    return _struct(message.struct, version, version in message.flexible)
+
+
+def to_plain(message: Any) -> Any:
+    """A message, or any value in one, as dictionaries, lists and scalars."""
+    if hasattr(message, "__struct__"):
+        return {f.name: to_plain(getattr(message, f.name)) for f in struct_of(type(message)).fields}
+    if isinstance(message, list):
+        return [to_plain(element) for element in message]
+    return bytes(message) if isinstance(message, bytearray | memoryview) else message
+
+
+def from_plain(cls: type[M], container: Mapping[str, Any]) -> M:
+    """The message behind a parsed Container; fields that its version does not carry keep their default."""
+    carried = (f for f in struct_of(cls).fields if f.name in container)
+    return cls(**{f.name: _made(f.kind, container[f.name]) for f in carried})
+
+
+def _made(kind: Kind, value: Any) -> Any:
+    if value is None:
+        return None
+    if isinstance(kind, ArrayKind):
+        return [_made(kind.element, element) for element in value]
+    return from_plain(kind.make, value) if isinstance(kind, Struct) else value
+
+
+def _struct(kind: Struct, version: int, flexible: bool) -> Construct:
+    fields = [f.name / _field(f, version, flexible) for f in kind.at(version)]
+    if not flexible:
+        return Fields(*fields)
+    tagged = kind.tagged_at(version)
+    absent = {f.name: to_plain([] if f.default is list else f.default) for f in tagged}
+
+    def spread(parsed: Container, _: Container) -> Container:
+        """Tagged values join the others; one that did not come is its default."""
+        come = {entry.tag: entry.value for entry in parsed.pop("_tagged")}
+        parsed.update({f.name: come.get(f.tag, absent[f.name]) for f in tagged})
+        return parsed
+
+    def gather(plain: Mapping[str, Any], _: Container) -> dict[str, Any]:
+        going = [f for f in tagged if plain.get(f.name, absent[f.name]) != absent[f.name]]
+        return {**plain, "_tagged": [{"tag": f.tag, "value": plain[f.name]} for f in going]}
+
+    return ExprAdapter(Fields(*fields, "_tagged" / _tag_section(tagged, version)), spread, gather)
+
+
+def _tag_section(tagged: list[Field], version: int) -> Construct:
+    known = {f.tag: FocusedSeq("value", "value" / _field(f, version, True), Terminated) for f in tagged}
+    entry = Fields("tag" / VarInt, "value" / Prefixed(VarInt, Switch(this.tag, known, default=GreedyBytes)))
+    return ExprValidator(PrefixedArray(VarInt, entry), lambda entries, _: _ascend([entry["tag"] for entry in entries]))
+
+
+def _ascend(tags: list[int]) -> bool:
+    return tags == sorted(set(tags))
+
+
+def _field(f: Field, version: int, flexible: bool) -> Construct:
+    return _value(f.kind, version, flexible, nullable=version in f.nullable)
+
+
+def _value(kind: Kind, version: int, flexible: bool, *, nullable: bool = False) -> Construct:
+    if isinstance(kind, Struct):
+        body = _struct(kind, version, flexible)
+        return _marked(body) if nullable else body
+    if isinstance(kind, ArrayKind):
+        length = CompactLength if flexible else Int32sb
+        return _behind(length, len, Array(this.length, _value(kind.element, version, flexible)), nullable)
+    if kind is types.STRING:
+        length = CompactLength if flexible else Int16sb
+        return _behind(length, _utf8_size, StringEncoded(Bytes(this.length), "utf-8"), nullable)
+    if kind is types.BYTES or kind is types.RECORDS:
+        length = CompactLength if flexible else Int32sb
+        return _behind(length, len, Bytes(this.length), nullable)
+    return FIXED[kind]
+
+
+def _behind(length: Construct, measure: Callable[[Any], int], body: Construct, nullable: bool) -> Construct:
+    """A value behind its length or count, which is -1 for null and, where null is not allowed, never negative."""
+    return FocusedSeq(
+        "value",
+        "length" / Rebuild(length, lambda context: -1 if context["value"] is None else measure(context["value"])),
+        Check(this.length >= (-1 if nullable else 0)),
+        "value" / If(this.length >= 0, body),
+    )
+
+
+def _marked(body: Construct) -> Construct:
+    """A struct that may be null, behind one byte that says so."""
+    return FocusedSeq(
+        "value",
+        "mark" / Rebuild(Int8sb, lambda context: -1 if context["value"] is None else 1),
+        "value" / If(this.mark >= 0, body),
+    )
+
+
+def _utf8_size(text: str) -> int:
+    return len(text.encode())

@@ -1,0 +1,30 @@
+"""Unsigned varints: seven bits a byte, lowest first; the compact lengths and tags of flexible versions."""
+
+from kwire.wire.errors import WireError
+from kwire.wire.types import Buffer
+
+MAX_BYTES = 5
+ONE_BYTE = tuple(bytes((n,)) for n in range(128))
+
+
+def encode_uvarint(value: int) -> bytes:
+    if value < 128:
+        return ONE_BYTE[value]
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def decode_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
+    """The value at `position` and the position behind it."""
+    value = 0
+    for shift in range(0, 7 * MAX_BYTES, 7):
+        byte = buffer[position]
+        position += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, position
+    raise WireError("a varint runs over five bytes")

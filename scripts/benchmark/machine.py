@@ -1,0 +1,62 @@
+"""The facts without which a figure means nothing: the machine and the versions of what ran on it."""
+
+import datetime
+import importlib.metadata
+import os
+import platform
+from pathlib import Path
+
+from benchmark.processes import ChildFailed, run
+from benchmark.servers import REPOSITORY
+
+VERSION_TIMEOUT_SECONDS = 30
+
+
+def facts(libs: Path, directory: Path) -> dict[str, object]:
+    return {
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "cores": os.cpu_count(),
+        "processor": _first_value(Path("/proc/cpuinfo"), "model name"),
+        "memory": _first_value(Path("/proc/meminfo"), "MemTotal"),
+        "load_before": os.getloadavg()[0],
+        "kernel": platform.release(),
+        "file_system": _output(["stat", "--file-system", "--format=%T", str(directory)]),
+        "python": platform.python_version(),
+        "java": _output(["java", "--version"]).partition("\n")[0],
+        "apache_kafka": _kafka_version(libs),
+        "kwire": _kwire_version(),
+        "commit": _output(["git", "-C", str(REPOSITORY), "rev-parse", "--short", "HEAD"]),
+    }
+
+
+def summary(machine: dict[str, object]) -> str:
+    versions = f"Apache Kafka {machine['apache_kafka']}, kwire {machine['kwire']} ({machine['commit']})"
+    platforms = f"Linux {machine['kernel']}, Python {machine['python']}, {machine['java']}"
+    return f"{versions}; {machine['cores']} cores, {platforms}"
+
+
+def _first_value(path: Path, key: str) -> str:
+    for line in path.read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == key:
+            return value.strip()
+    return "unknown"
+
+
+def _kafka_version(libs: Path) -> str:
+    names = [path.stem.rpartition("-")[2] for path in libs.glob("kafka-tools-[0-9]*.jar")]
+    return names[0] if names else "unknown"
+
+
+def _kwire_version() -> str:
+    try:
+        return importlib.metadata.version("kwire")
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def _output(argv: list[str]) -> str:
+    try:
+        return run(argv[0], argv, VERSION_TIMEOUT_SECONDS).strip()
+    except (ChildFailed, OSError):
+        return "unknown"

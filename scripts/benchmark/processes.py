@@ -1,0 +1,80 @@
+"""Child processes with an end: every one is waited for within a bound and stopped by its own process id."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+STOP_SECONDS = 30
+ERROR_TAIL_CHARACTERS = 2000
+
+
+class ChildFailed(Exception):
+    """A child process ended with an error, did not end in time, or printed something else than expected."""
+
+
+class Child:
+    """A program whose output is read at its end; leaving the `with` block stops it if it still runs."""
+
+    def __init__(self, name: str, argv: Sequence[str]) -> None:
+        self._name = name
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+
+    def __enter__(self) -> "Child":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.communicate(timeout=STOP_SECONDS)
+
+    def finish(self, timeout_seconds: float) -> str:
+        """Close its standard input, wait for its end, and return what it printed."""
+        try:
+            output, errors = self._process.communicate(timeout=timeout_seconds)
+        except subprocess.TimeoutExpired:
+            raise ChildFailed(f"{self._name}: not finished after {timeout_seconds:.0f} s") from None
+        if self._process.returncode:
+            tail = (output + errors)[-ERROR_TAIL_CHARACTERS:]
+            raise ChildFailed(f"{self._name}: exit code {self._process.returncode}\n{tail}")
+        return output
+
+
+def run(name: str, argv: Sequence[str], timeout_seconds: float) -> str:
+    with Child(name, argv) as child:
+        return child.finish(timeout_seconds)
+
+
+def own_program(module: str, **options: object) -> Child:
+    """Start a module of this package as a program; `True` stands for a bare flag."""
+    argv = [sys.executable, "-m", f"benchmark.{module}"]
+    for name, value in options.items():
+        argv.append("--" + name.replace("_", "-"))
+        if value is not True:
+            argv.append(str(value))
+    return Child(module, argv)
+
+
+def start_in_background(argv: Sequence[str], log_path: Path) -> subprocess.Popen[bytes]:
+    """A server in a process group of its own, so that Ctrl-C reaches the bench first, which then stops it in order."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("KAFKA_")}
+    with log_path.open("wb") as log:
+        return subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=inherited, process_group=0
+        )
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is not None:
+        return
+    process.terminate()
+    try:
+        process.wait(timeout=STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait(timeout=STOP_SECONDS)

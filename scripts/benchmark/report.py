@@ -1,0 +1,114 @@
+"""Medians, ratios and the verdict on each, as rows; a Markdown table of them; and everything as JSON."""
+
+import json
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+
+from benchmark import options
+from benchmark.measures import MEASURES, STALL_MEASURES, Measure
+from benchmark.samples import WARM_UP_ROUND, Sample
+
+KAFKA, KWIRE = "kafka", "kwire"
+COLUMNS = ("measure", "unit", "Apache Kafka", "kwire", "kwire / Kafka", "bar", "met")
+GENERATOR_BUSY_SHARE = 0.9
+
+
+@dataclass(frozen=True)
+class Row:
+    title: str
+    unit: str
+    kafka: float | None
+    kwire: float | None
+    ratio: float | None
+    bar: str
+    met: bool | None
+
+
+def rows(samples: Sequence[Sample]) -> list[Row]:
+    measured = [sample for sample in samples if sample.round != WARM_UP_ROUND]
+    worked = {sample.work for sample in measured}
+    table = [_row(measure, _median_of(measured, measure)) for measure in MEASURES if measure.work in worked]
+    # A stall counts whenever it happened, so the warm-up is not left out and nothing is averaged.
+    return table + [_row(measure, _worst_of(samples, measure)) for measure in STALL_MEASURES]
+
+
+def _row(measure: Measure, figure: Callable[[str], float | None]) -> Row:
+    kafka, kwire = figure(KAFKA), figure(KWIRE)
+    ratio = kwire / kafka if kwire is not None and kafka else None
+    judged = kwire if measure.bar and measure.bar.absolute else ratio
+    met = measure.bar.is_met(judged) if measure.bar and judged is not None else None
+    return Row(measure.title, measure.unit, kafka, kwire, ratio, str(measure.bar or ""), met)
+
+
+def _median_of(samples: Sequence[Sample], measure: Measure) -> Callable[[str], float | None]:
+    def median(server: str) -> float | None:
+        values = _values(samples, server, measure.figure, measure.work)
+        return statistics.median(values) if values else None
+
+    return median
+
+
+def _worst_of(samples: Sequence[Sample], measure: Measure) -> Callable[[str], float | None]:
+    def worst(server: str) -> float | None:
+        values = _values(samples, server, measure.figure)
+        if not values:
+            return None
+        return sum(values) if measure.figure == "stalls" else max(values)
+
+    return worst
+
+
+def _values(samples: Iterable[Sample], server: str, figure: str, work: str | None = None) -> list[float]:
+    chosen = (sample for sample in samples if sample.server == server and work in (None, sample.work))
+    return [sample.figures[figure] for sample in chosen if figure in sample.figures]
+
+
+def table(table_rows: Sequence[Row]) -> str:
+    cells = [COLUMNS, *(_cells(row) for row in table_rows)]
+    widths = [max(len(line[column]) for line in cells) for column in range(len(COLUMNS))]
+    header, *body = [
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in cells
+    ]
+    rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
+    return "\n".join([header, rule, *body])
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    ratio = "-" if row.ratio is None else f"{row.ratio:.2f}x"
+    met = {True: "yes", False: "NO", None: ""}[row.met]
+    return (row.title, row.unit, format_figure(row.kafka), format_figure(row.kwire), ratio, row.bar, met)
+
+
+def format_figure(value: float | None) -> str:
+    """Three significant digits below a hundred, whole numbers above."""
+    if value is None:
+        return "-"
+    if abs(value) >= 100 or value == int(value):
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+
+
+def notes(samples: Sequence[Sample]) -> list[str]:
+    """What a reader has to know before believing the table."""
+    found = [f"failed: {sample.work} on {sample.server}, round {sample.round}" for sample in samples if sample.error]
+    for server in (KAFKA, KWIRE):
+        busy = _values(samples, server, "generator_busy_share", options.SMALL_REQUESTS)
+        if busy and max(busy) > GENERATOR_BUSY_SHARE:
+            found.append(
+                f"small requests on {server}: the load generator was {max(busy):.0%} busy and may be the limit"
+            )
+    return found
+
+
+def document(
+    machine: dict[str, object], given: options.Options, samples: Sequence[Sample], table_rows: Sequence[Row]
+) -> str:
+    content = {
+        "machine": machine,
+        "options": asdict(given),
+        "table": [asdict(row) for row in table_rows],
+        "notes": notes(samples),
+        "samples": [asdict(sample) for sample in samples],
+    }
+    return json.dumps(content, indent=1, default=str) + "\n"

@@ -1,0 +1,75 @@
+"""One sample: the work's own figures together with what it cost the server."""
+
+import os
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchmark import options, procfs
+from benchmark.servers import Product, RunningServer
+from benchmark.stalls import LoopHealth, loop_health
+from benchmark.works import Turn, Work
+
+MEMORY = "memory"
+MEGABYTE = 1_000_000
+WARM_UP_ROUND = 0
+
+
+@dataclass
+class Sample:
+    server: str
+    round: int
+    work: str
+    figures: dict[str, float] = field(default_factory=dict)
+    histograms: dict[str, str] = field(default_factory=dict)
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The server seen from the outside at one moment."""
+
+    at: float
+    cpu_seconds: float
+    loop: LoopHealth
+
+    @classmethod
+    def take(cls, server: RunningServer) -> "Reading":
+        return cls(time.perf_counter(), procfs.cpu_seconds(server.pid), loop_health(server))
+
+
+def measure_work(work: Work, turn: Turn) -> Sample:
+    work.prepare(turn)
+    os.sync()  # Nobody pays for writing back what the one before left in the page cache.
+    before = Reading.take(turn.server)
+    outcome = work.run(turn)
+    after = Reading.take(turn.server)
+    cpu_seconds = after.cpu_seconds - before.cpu_seconds
+    figures = outcome.figures | after.loop.figures_since(before.loop)
+    figures["seconds"] = after.at - before.at
+    figures["cpu_s"] = cpu_seconds
+    figures["memory_mb"] = anonymous_mb(turn.server)
+    if outcome.gigabytes:
+        figures["cpu_s_per_gb"] = cpu_seconds / outcome.gigabytes
+    if outcome.requests:
+        figures["cpu_us_per_request"] = cpu_seconds / outcome.requests * 1e6
+    return Sample(turn.server.product.name, turn.round, work.name, figures, outcome.histograms)
+
+
+def measure_start_up(product: Product, directory: Path, round_number: int) -> Sample:
+    """A second server of the kind, on an empty directory, stopped at once."""
+    server = RunningServer(product, directory)
+    server.stop()
+    figures = {"port_ms": server.start_up.port_seconds * 1000}
+    if server.start_up.ready_seconds is not None:
+        figures["ready_ms"] = server.start_up.ready_seconds * 1000
+    return Sample(product.name, round_number, options.START_UP, figures)
+
+
+def measure_memory(server: RunningServer, idle_mb: float, round_number: int) -> Sample:
+    figures = {"idle_mb": idle_mb, "after_mb": anonymous_mb(server)}
+    return Sample(server.product.name, round_number, MEMORY, figures)
+
+
+def anonymous_mb(server: RunningServer) -> float:
+    return procfs.anonymous_bytes(server.pid) / MEGABYTE

@@ -1,0 +1,44 @@
+"""The stall probe: what kwire's /metrics says about its event loop before and after a piece of work."""
+
+import urllib.request
+from dataclasses import dataclass
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from benchmark.servers import RunningServer
+
+SCRAPE_TIMEOUT_SECONDS = 10
+LONGEST = "kwire_loop_stall_seconds_max"
+COUNT = "kwire_loop_stalls_total"
+QUEUE_WAIT = "kwire_loop_run_queue_wait_seconds_max"
+
+
+@dataclass(frozen=True)
+class LoopHealth:
+    """Since the server's start; None where the server does not say."""
+
+    longest_seconds: float | None = None
+    count: float | None = None
+    queue_wait_seconds: float | None = None
+
+    def figures_since(self, before: "LoopHealth") -> dict[str, float]:
+        figures = {}
+        if self.longest_seconds is not None:
+            figures["stall_ms_max"] = self.longest_seconds * 1000
+        if self.queue_wait_seconds is not None:
+            figures["queue_wait_ms_max"] = self.queue_wait_seconds * 1000
+        if self.count is not None:
+            figures["stalls"] = self.count - (before.count or 0)
+        return figures
+
+
+def loop_health(server: RunningServer) -> LoopHealth:
+    if server.metrics_url is None:
+        return LoopHealth()
+    try:
+        with urllib.request.urlopen(server.metrics_url, timeout=SCRAPE_TIMEOUT_SECONDS) as answer:
+            text = answer.read().decode()
+    except OSError:
+        return LoopHealth()  # A server without the figure is still worth measuring; the table shows a dash.
+    values = {sample.name: sample.value for family in text_string_to_metric_families(text) for sample in family.samples}
+    return LoopHealth(values.get(LONGEST), values.get(COUNT), values.get(QUEUE_WAIT))

@@ -1,0 +1,110 @@
+"""Kafka's own command-line tools as measuring instruments: the same Java client works against both servers."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmark.processes import Child, ChildFailed, run
+from benchmark.servers import RunningServer
+
+TOOL_TIMEOUT_SECONDS = 900
+TOPIC_TIMEOUT_SECONDS = 90
+HEAP = "-Xmx512M"  # What Kafka's start scripts give these tools.
+
+PRODUCED = re.compile(
+    r"^(?P<records>\d+) records sent, (?P<records_per_s>[\d.]+) records/sec \((?P<mb_per_s>[\d.]+) MB/sec\), "
+    r"(?P<avg_ms>[\d.]+) ms avg latency, (?P<max_ms>[\d.]+) ms max latency, (?P<p50_ms>\d+) ms 50th, "
+    r"(?P<p95_ms>\d+) ms 95th, (?P<p99_ms>\d+) ms 99th, (?P<p999_ms>\d+) ms 99.9th",
+    re.MULTILINE,
+)
+END_TO_END = re.compile(
+    r"^Avg latency: (?P<avg_ms>[\d.]+) ms\s+"
+    r"Percentiles: 50th = (?P<p50_ms>\d+), 99th = (?P<p99_ms>\d+), 99.9th = (?P<p999_ms>\d+)",
+    re.MULTILINE,
+)
+CONSUMED_COLUMNS = {
+    "data.consumed.in.nMsg": "records",
+    "MB.sec": "mb_per_s",
+    "nMsg.sec": "records_per_s",
+    "rebalance.time.ms": "rebalance_ms",
+    "fetch.MB.sec": "fetch_mb_per_s",
+}
+
+
+@dataclass(frozen=True)
+class Tools:
+    libs: Path
+
+    def create_topic(self, server: RunningServer, topic: str, partitions: int) -> None:
+        options = ["--create", "--topic", topic, "--partitions", str(partitions), "--replication-factor", "1"]
+        self._topics(server, options)
+
+    def delete_topics(self, server: RunningServer, pattern: str) -> None:
+        self._topics(server, ["--delete", "--if-exists", "--topic", pattern])
+
+    def produce(
+        self, server: RunningServer, topic: str, records: int, record_size: int, properties: dict[str, object]
+    ) -> dict[str, float]:
+        tool = "ProducerPerformance"
+        argv = self._argv(tool, server, topic, records)
+        argv += ["--record-size", str(record_size), "--throughput", "-1", "--command-property", "acks=all"]
+        argv += [f"{name}={value}" for name, value in properties.items()]
+        return parse_produced(run(tool, argv, TOOL_TIMEOUT_SECONDS), records)
+
+    def consumer(self, server: RunningServer, topic: str, records: int) -> Child:
+        """A started consumer; `parse_consumed` reads what it prints."""
+        tool = "ConsumerPerformance"
+        return Child(tool, self._argv(tool, server, topic, records))
+
+    def consume(self, server: RunningServer, topic: str, records: int) -> dict[str, float]:
+        with self.consumer(server, topic, records) as consumer:
+            return parse_consumed(consumer.finish(TOOL_TIMEOUT_SECONDS), records)
+
+    def end_to_end(self, server: RunningServer, topic: str, records: int, record_size: int) -> dict[str, float]:
+        tool = "EndToEndLatency"
+        argv = self._argv(tool, server, topic, records)
+        argv += ["--producer-acks", "all", "--record-size", str(record_size)]
+        return parse_end_to_end(run(tool, argv, TOOL_TIMEOUT_SECONDS))
+
+    def _topics(self, server: RunningServer, options: list[str]) -> None:
+        tool = "TopicCommand"
+        run(tool, [*self._java(tool), "--bootstrap-server", server.bootstrap, *options], TOPIC_TIMEOUT_SECONDS)
+
+    def _argv(self, tool: str, server: RunningServer, topic: str, records: int) -> list[str]:
+        shared = ["--bootstrap-server", server.bootstrap, "--topic", topic, "--num-records", str(records)]
+        return [*self._java(tool), *shared]
+
+    def _java(self, tool: str) -> list[str]:
+        return ["java", HEAP, "-cp", f"{self.libs}/*", f"org.apache.kafka.tools.{tool}"]
+
+
+def parse_produced(output: str, records: int) -> dict[str, float]:
+    figures = _named_figures("ProducerPerformance", PRODUCED, output)
+    return _complete("ProducerPerformance", figures, records)
+
+
+def parse_consumed(output: str, records: int) -> dict[str, float]:
+    rows = [[cell.strip() for cell in line.split(",")] for line in output.splitlines() if line.count(",") > 8]
+    if len(rows) != 2:
+        raise ChildFailed(f"ConsumerPerformance printed no result:\n{output}")
+    found = dict(zip(*rows, strict=True))
+    figures = {name: float(found[column]) for column, name in CONSUMED_COLUMNS.items()}
+    return _complete("ConsumerPerformance", figures, records)
+
+
+def parse_end_to_end(output: str) -> dict[str, float]:
+    return _named_figures("EndToEndLatency", END_TO_END, output)
+
+
+def _named_figures(tool: str, pattern: re.Pattern[str], output: str) -> dict[str, float]:
+    matches = list(pattern.finditer(output))
+    if not matches:
+        raise ChildFailed(f"{tool} printed no result:\n{output}")
+    return {name: float(value) for name, value in matches[-1].groupdict().items()}
+
+
+def _complete(tool: str, figures: dict[str, float], records: int) -> dict[str, float]:
+    """These tools report a time-out or a refused record on the side and still end with success."""
+    if figures["records"] < records:
+        raise ChildFailed(f"{tool}: only {figures['records']:.0f} of {records} records")
+    return figures

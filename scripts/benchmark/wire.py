@@ -1,0 +1,146 @@
+"""The few Kafka frames that the load generator and the latency prober speak, laid out by hand.
+
+The bench must not share kwire's codec: a fault there would cancel itself out, and building a frame per request would
+measure the generator. Each request is built once and sent again and again; of an answer only the fields at fixed
+places are read. Produce version 7 and Fetch version 11 come before the flexible encoding, and both servers answer
+them.
+"""
+
+import socket
+import struct
+from dataclasses import dataclass
+
+import crc32c
+
+PRODUCE, PRODUCE_VERSION = 0, 7
+FETCH, FETCH_VERSION = 1, 11
+CLIENT_ID = b"kwire-bench"
+CORRELATION_ID = 1  # One request at a time per connection, so the same number serves them all.
+
+ACKS_ALL = -1
+REQUEST_TIMEOUT_MS = 10_000
+FETCH_MAX_BYTES = 1 << 20
+
+FRAME_LENGTH = struct.Struct(">i")
+OFFSET = struct.Struct(">q")
+ERROR_CODE = struct.Struct(">h")
+
+
+class WireError(Exception):
+    """The server answered with an error code, closed the connection or sent something else than expected."""
+
+
+def request_frame(api_key: int, api_version: int, body: bytes) -> bytes:
+    header = struct.pack(">hhih", api_key, api_version, CORRELATION_ID, len(CLIENT_ID)) + CLIENT_ID
+    return FRAME_LENGTH.pack(len(header) + len(body)) + header + body
+
+
+def record_batch(value: bytes, timestamp_ms: int) -> bytes:
+    """One uncompressed record without key and headers, in a version 2 batch of a producer that is not idempotent."""
+    fields = b"\0" + _varint(0) + _varint(0) + _varint(-1) + _varint(len(value)) + value + _varint(0)
+    record = _varint(len(fields)) + fields
+    checked = struct.pack(">hiqqqhii", 0, 0, timestamp_ms, timestamp_ms, -1, -1, -1, 1) + record
+    protected = struct.pack(">ibI", -1, 2, crc32c.crc32c(checked)) + checked
+    return struct.pack(">qi", 0, len(protected)) + protected
+
+
+def _varint(value: int) -> bytes:
+    zigzag = (value << 1) ^ (value >> 63)
+    encoded = bytearray()
+    while zigzag > 0x7F:
+        encoded.append(zigzag & 0x7F | 0x80)
+        zigzag >>= 7
+    encoded.append(zigzag)
+    return bytes(encoded)
+
+
+@dataclass(frozen=True)
+class ProduceCall:
+    """A Produce request to partition 0 of one topic, with the places of the fields in its answer."""
+
+    frame: bytes
+    reply_size: int
+    error_at: int
+    base_offset_at: int
+
+    @classmethod
+    def build(cls, topic: str, batch: bytes) -> "ProduceCall":
+        name = topic.encode()
+        body = struct.pack(">hhiih", -1, ACKS_ALL, REQUEST_TIMEOUT_MS, 1, len(name)) + name
+        body += struct.pack(">iii", 1, 0, len(batch)) + batch
+        # length, correlation id, topic count, name, partition count, index | error |
+        # base offset, append time, log start | throttle
+        error_at = 4 + 4 + 4 + 2 + len(name) + 4 + 4
+        return cls(request_frame(PRODUCE, PRODUCE_VERSION, body), error_at + 2 + 24 + 4, error_at, error_at + 2)
+
+    def base_offset(self, reply: bytes) -> int:
+        if len(reply) != self.reply_size:
+            raise WireError(f"Produce answer of {len(reply)} bytes, expected {self.reply_size}")
+        raise_for_error("Produce", reply, self.error_at)
+        (offset,) = OFFSET.unpack_from(reply, self.base_offset_at)
+        return int(offset)
+
+
+@dataclass(frozen=True)
+class FetchCall:
+    """A Fetch request of partition 0 outside any fetch session; only the offset changes from one call to the next."""
+
+    before_offset: bytes
+    after_offset: bytes
+    error_at: int
+    records_at: int
+
+    @classmethod
+    def build(cls, topic: str, max_wait_ms: int) -> "FetchCall":
+        name = topic.encode()
+        body = struct.pack(">iiiibii", -1, max_wait_ms, 1, FETCH_MAX_BYTES, 0, 0, -1)
+        body += struct.pack(">ih", 1, len(name)) + name + struct.pack(">iii", 1, 0, -1)
+        frame = request_frame(FETCH, FETCH_VERSION, body + bytes(8) + struct.pack(">qiih", -1, FETCH_MAX_BYTES, 0, 0))
+        offset_at = len(frame) - 8 - 18
+        # length, correlation id, throttle, error, session, topic count, name, partition count, index | error |
+        # high watermark, last stable offset, log start, aborted (null or none), preferred replica | records
+        error_at = 4 + 4 + 4 + 2 + 4 + 4 + 2 + len(name) + 4 + 4
+        return cls(frame[:offset_at], frame[offset_at + 8 :], error_at, error_at + 2 + 24 + 4 + 4)
+
+    def frame(self, offset: int) -> bytes:
+        return self.before_offset + OFFSET.pack(offset) + self.after_offset
+
+    def check(self, reply: bytes, offset: int) -> None:
+        """The answer must hold the record at `offset`: every record of the prober is a batch of its own."""
+        raise_for_error("Fetch", reply, self.error_at)
+        (size,) = FRAME_LENGTH.unpack_from(reply, self.records_at)
+        if size <= 0:
+            raise WireError(f"Fetch of offset {offset} came back empty")
+        (base_offset,) = OFFSET.unpack_from(reply, self.records_at + 4)
+        if base_offset != offset:
+            raise WireError(f"Fetch of offset {offset} answered offset {base_offset}")
+
+
+def raise_for_error(api: str, reply: bytes, error_at: int) -> None:
+    (code,) = ERROR_CODE.unpack_from(reply, error_at)
+    if code:
+        raise WireError(f"{api} answered error code {code}")
+
+
+def connect(address: tuple[str, int], timeout_seconds: int) -> socket.socket:
+    """A blocking connection whose calls end after `timeout_seconds`.
+
+    The kernel keeps that bound: Python's own timeout would add a poll call to every send and receive.
+    """
+    connection = socket.create_connection(address, timeout=timeout_seconds)
+    connection.settimeout(None)
+    bound = struct.pack("ll", timeout_seconds, 0)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, bound)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, bound)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection
+
+
+def read_frame(connection: socket.socket, received: bytes = b"") -> bytes:
+    """The rest of the frame that begins with `received`, length prefix included."""
+    while len(received) < 4 or len(received) < 4 + FRAME_LENGTH.unpack_from(received)[0]:
+        piece = connection.recv(FETCH_MAX_BYTES)
+        if not piece:
+            raise WireError("the server closed the connection")
+        received += piece
+    return received

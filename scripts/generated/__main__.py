@@ -1,0 +1,32 @@
+"""Write every generated page, or with --check tell which are out of date."""
+
+import sys
+from pathlib import Path
+
+from generated import configuration
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGES = {"configuration.md": configuration.render}
+
+
+def main(arguments: list[str]) -> int:
+    if arguments not in ([], ["--check"]):
+        print("usage: scripts/generate [--check]", file=sys.stderr)
+        return 2
+    stale = []
+    for name, render in PAGES.items():
+        path, page = DOCS / name, render()
+        if path.is_file() and path.read_text(encoding="utf-8") == page:
+            continue
+        if arguments:
+            stale.append(name)
+        else:
+            DOCS.mkdir(exist_ok=True)
+            path.write_text(page, encoding="utf-8")
+            print(f"wrote docs/{name}")
+    for name in stale:
+        print(f"docs/{name} is out of date: run scripts/generate", file=sys.stderr)
+    return 1 if stale else 0
+
+
+sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,336 @@
+"""Record batches as bytes: look into a header, check a client's batch, build one, read its records.
+
+On the hot path a batch stays opaque: :func:`check_batch` parses the header once and runs the CRC over the buffer it
+came in. Records are only unfolded by :func:`read_records`, always under a byte budget.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from storage.compression import compress, decompress
+from storage.errors import CorruptBatch, InvalidBatch, InvalidTimestamp, UnsupportedCompression, UnsupportedMagic
+from storage.format import (
+    ATTRIBUTES_POSITION,
+    COMPRESSION_MASK,
+    CONTROL_BIT,
+    CRC_POSITION,
+    CRC_START,
+    CREATE_TIME,
+    HEADER,
+    HEADER_BYTES,
+    LENGTH_OVERHEAD,
+    MAGIC,
+    MAX_TIMESTAMP_POSITION,
+    MIN_RECORD_BYTES,
+    NO_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    NONE,
+    PLACEMENT,
+    TIMESTAMP_TYPE_BIT,
+    TRANSACTIONAL_BIT,
+    ZSTD,
+)
+
+BytesLike = bytes | bytearray | memoryview
+Headers = Sequence[tuple[str, bytes | None]]
+
+_CRC: Final = struct.Struct(">I")
+_ATTRIBUTES: Final = struct.Struct(">h")
+_TIMESTAMP: Final = struct.Struct(">q")
+
+# A varint of 64 bits takes at most ten bytes.
+_VARINT_BYTES_MAX: Final = 10
+
+
+class BatchHeader(NamedTuple):
+    """The 61 header bytes of one batch. A tuple, because it is made once per produced batch."""
+
+    base_offset: int
+    batch_length: int
+    partition_leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size_bytes(self) -> int:
+        return self.batch_length + LENGTH_OVERHEAD
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def compression(self) -> int:
+        return self.attributes & COMPRESSION_MASK
+
+    @property
+    def timestamp_type(self) -> int:
+        return (self.attributes & TIMESTAMP_TYPE_BIT) >> 3
+
+    @property
+    def is_transactional(self) -> bool:
+        return self.attributes & TRANSACTIONAL_BIT != 0
+
+    @property
+    def is_control(self) -> bool:
+        return self.attributes & CONTROL_BIT != 0
+
+
+class Record(NamedTuple):
+    """One record; ``offset`` is filled in by :func:`read_records` and ignored by :func:`build_batch`."""
+
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int = NO_TIMESTAMP
+    headers: Headers = ()
+    offset: int = 0
+
+
+_new_tuple = tuple.__new__
+_unpack_header = HEADER.unpack_from
+
+
+def parse_header(buffer: BytesLike, position: int = 0) -> BatchHeader:
+    """The header at ``position``, unchecked except that its bytes are there."""
+    try:
+        return _new_tuple(BatchHeader, _unpack_header(buffer, position))
+    except struct.error as error:
+        raise CorruptBatch(f"a batch header needs {HEADER_BYTES} bytes") from error
+
+
+def check_batch(view: memoryview) -> BatchHeader:
+    """Check that ``view`` is exactly one batch that a client may append; nothing is copied."""
+    size = len(view)
+    if size < HEADER_BYTES:
+        raise CorruptBatch(f"{size} bytes are less than a batch header")
+    values = _unpack_header(view)
+    (_, batch_length, _, magic, crc, attributes, last_offset_delta, _, _, producer_id, _, base_sequence, count) = values
+    # The magic byte lies at the same place in all formats, so it is looked at before anything that does not.
+    if magic != MAGIC:
+        raise UnsupportedMagic(f"magic {magic} is not served")
+    if batch_length + LENGTH_OVERHEAD != size:
+        raise CorruptBatch(f"the batch says {batch_length + LENGTH_OVERHEAD} bytes, {size} were given")
+    if crc32c(view[CRC_START:]) != crc:
+        raise CorruptBatch("the CRC does not fit the bytes")
+    if count <= 0 or last_offset_delta != count - 1:
+        raise InvalidBatch(f"{count} records with last offset delta {last_offset_delta}")
+    if attributes:
+        _check_attributes(attributes)
+    if not attributes & COMPRESSION_MASK and count * MIN_RECORD_BYTES > size - HEADER_BYTES:
+        raise InvalidBatch(f"{count} records cannot fit in {size} bytes")
+    if producer_id >= 0 and base_sequence < 0:
+        raise InvalidBatch(f"producer {producer_id} sent base sequence {base_sequence}")
+    return _new_tuple(BatchHeader, values)
+
+
+def _check_attributes(attributes: int) -> None:
+    if attributes & COMPRESSION_MASK > ZSTD:
+        raise UnsupportedCompression(f"codec {attributes & COMPRESSION_MASK} does not exist")
+    if attributes & CONTROL_BIT:
+        raise InvalidBatch("clients may not write control batches")
+    if attributes & TIMESTAMP_TYPE_BIT:
+        raise InvalidTimestamp("producers may not set the log append time")
+
+
+def is_intact(view: memoryview) -> bool:
+    """Whether ``view`` is one whole stored batch with its right CRC."""
+    size = len(view)
+    if size < HEADER_BYTES:
+        return False
+    values = _unpack_header(view)
+    _, batch_length, _, magic, crc, _, last_offset_delta, *_ = values
+    if magic != MAGIC or batch_length + LENGTH_OVERHEAD != size or last_offset_delta < 0:
+        return False
+    return crc32c(view[CRC_START:]) == int(crc)
+
+
+def set_base_offset_and_epoch(view: memoryview | bytearray, base_offset: int, leader_epoch: int) -> None:
+    """Place the batch; both fields lie outside the CRC."""
+    PLACEMENT.pack_into(view, 0, base_offset, len(view) - LENGTH_OVERHEAD, leader_epoch)
+
+
+def stamp_append_time(view: memoryview, now_ms: int) -> None:
+    """Give every record of the batch the broker's time, as ``message.timestamp.type=LogAppendTime`` asks."""
+    (attributes,) = _ATTRIBUTES.unpack_from(view, ATTRIBUTES_POSITION)
+    _ATTRIBUTES.pack_into(view, ATTRIBUTES_POSITION, attributes | TIMESTAMP_TYPE_BIT)
+    _TIMESTAMP.pack_into(view, MAX_TIMESTAMP_POSITION, now_ms)
+    _CRC.pack_into(view, CRC_POSITION, crc32c(view[CRC_START:]))
+
+
+def build_batch(
+    records: Sequence[Record],
+    *,
+    base_offset: int = 0,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    compression: int = NONE,
+    is_control: bool = False,
+    is_transactional: bool = False,
+    partition_leader_epoch: int = NO_LEADER_EPOCH,
+    timestamp_type: int = CREATE_TIME,
+) -> bytearray:
+    """One batch holding ``records`` at consecutive offsets."""
+    if not records:
+        raise ValueError("a batch holds at least one record")
+    base_timestamp = records[0].timestamp_ms
+    body = bytearray()
+    for offset_delta, record in enumerate(records):
+        _put_record(body, record, record.timestamp_ms - base_timestamp, offset_delta)
+    payload = compress(compression, body) if compression else body
+    attributes = compression | (timestamp_type << 3)
+    if is_transactional:
+        attributes |= TRANSACTIONAL_BIT
+    if is_control:
+        attributes |= CONTROL_BIT
+    batch = bytearray(HEADER_BYTES + len(payload))
+    HEADER.pack_into(
+        batch,
+        0,
+        base_offset,
+        len(batch) - LENGTH_OVERHEAD,
+        partition_leader_epoch,
+        MAGIC,
+        0,
+        attributes,
+        len(records) - 1,
+        base_timestamp,
+        max(record.timestamp_ms for record in records),
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        len(records),
+    )
+    batch[HEADER_BYTES:] = payload
+    _CRC.pack_into(batch, CRC_POSITION, crc32c(memoryview(batch)[CRC_START:]))
+    return batch
+
+
+def _put_record(body: bytearray, record: Record, timestamp_delta: int, offset_delta: int) -> None:
+    inner = bytearray(1)  # record attributes: none are defined
+    _put_varint(inner, timestamp_delta)
+    _put_varint(inner, offset_delta)
+    _put_nullable(inner, record.key)
+    _put_nullable(inner, record.value)
+    _put_varint(inner, len(record.headers))
+    for key, value in record.headers:
+        _put_nullable(inner, key.encode())
+        _put_nullable(inner, value)
+    _put_varint(body, len(inner))
+    body += inner
+
+
+def _put_nullable(out: bytearray, data: bytes | None) -> None:
+    if data is None:
+        out.append(1)  # zigzag of -1
+        return
+    _put_varint(out, len(data))
+    out += data
+
+
+def _put_varint(out: bytearray, value: int) -> None:
+    value = (value << 1) ^ (value >> 63)
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+
+
+def read_records(view: BytesLike, budget_bytes: int) -> Iterator[Record]:
+    """The records of the one batch in ``view``; ``budget_bytes`` bounds what a compressed payload may unfold to."""
+    header = parse_header(view)
+    if header.size_bytes != len(view):
+        raise CorruptBatch(f"the batch says {header.size_bytes} bytes, {len(view)} were given")
+    payload: BytesLike = memoryview(view)[HEADER_BYTES:]
+    codec = header.compression
+    body = decompress(codec, payload, budget_bytes) if codec else bytes(payload)
+    if header.record_count < 0 or header.record_count * MIN_RECORD_BYTES > len(body):
+        raise CorruptBatch(f"{header.record_count} records cannot fit in {len(body)} bytes")
+    append_time_ms = header.max_timestamp if header.timestamp_type else None
+    return _records(body, header, append_time_ms)
+
+
+def _records(body: bytes, header: BatchHeader, append_time_ms: int | None) -> Iterator[Record]:
+    position = 0
+    for _ in range(header.record_count):
+        length, position = _varint(body, position)
+        end = position + length
+        if length < 0 or end > len(body):
+            raise CorruptBatch("a record is longer than its batch")
+        record, position = _record(body, position + 1, end, header, append_time_ms)
+        if position != end:
+            raise CorruptBatch("a record is not as long as it says")
+        yield record
+    if position != len(body):
+        raise CorruptBatch("bytes follow the last record")
+
+
+def _record(
+    body: bytes, position: int, end: int, header: BatchHeader, append_time_ms: int | None
+) -> tuple[Record, int]:
+    timestamp_delta, position = _varint(body, position)
+    offset_delta, position = _varint(body, position)
+    key, position = _nullable(body, position, end)
+    value, position = _nullable(body, position, end)
+    header_count, position = _varint(body, position)
+    # Two bytes is the least a header takes, so a lying count fails before anything is built for it.
+    if header_count < 0 or header_count * 2 > end - position:
+        raise CorruptBatch(f"{header_count} headers cannot fit in their record")
+    headers: list[tuple[str, bytes | None]] = []
+    for _ in range(header_count):
+        raw, position = _nullable(body, position, end)
+        if raw is None:
+            raise CorruptBatch("a header has no key")
+        try:
+            name = raw.decode()
+        except UnicodeDecodeError as error:
+            raise CorruptBatch("a header key is not UTF-8") from error
+        header_value, position = _nullable(body, position, end)
+        headers.append((name, header_value))
+    timestamp_ms = header.base_timestamp + timestamp_delta if append_time_ms is None else append_time_ms
+    return Record(key, value, timestamp_ms, headers, header.base_offset + offset_delta), position
+
+
+def _nullable(body: bytes, position: int, end: int) -> tuple[bytes | None, int]:
+    length, position = _varint(body, position)
+    if length < 0:
+        if length != -1:
+            raise CorruptBatch(f"a length of {length}")
+        return None, position
+    stop = position + length
+    if stop > end:
+        raise CorruptBatch("a field is longer than its record")
+    return body[position:stop], stop
+
+
+def _varint(body: bytes, position: int) -> tuple[int, int]:
+    try:
+        byte = body[position]
+        if byte < 0x80:
+            return (byte >> 1) ^ -(byte & 1), position + 1
+        value = byte & 0x7F
+        for shift in range(7, 7 * _VARINT_BYTES_MAX, 7):
+            position += 1
+            byte = body[position]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return (value >> 1) ^ -(value & 1), position + 1
+    except IndexError:
+        raise CorruptBatch("a number runs past the end of its batch") from None
+    raise CorruptBatch("a number is longer than ten bytes")

@@ -1,0 +1,135 @@
+"""The checkpoint of one partition: where its recovery may start, and what cannot be read off the batches cheaply.
+
+One small file, replaced as a whole. It says: up to ``offset``, which lies at ``position`` of the segment that begins
+at ``segment_base``, everything is in ``epochs`` and ``producers``. A checkpoint is a statement about the page cache of
+one run of the machine: after a power cut (another boot id) the batches behind it may be gone.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import threading
+from dataclasses import dataclass
+from typing import Final
+
+from crc32c import crc32c
+
+from storage.files import Files
+
+CHECKPOINT_NAME: Final = "checkpoint"
+
+_MAGIC: Final = b"KWCP"
+_VERSION: Final = 1
+_PREFIX: Final = struct.Struct(">4sHI")
+_FACTS: Final = struct.Struct(">?qqqqqqqHII")
+_EPOCH: Final = struct.Struct(">iq")
+_RETIRED: Final = 2**63
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """``is_clean``: nothing was open any more, everything was synced, and the last file ends at ``position``."""
+
+    boot_id: str
+    is_clean: bool
+    log_start_offset: int
+    offset: int
+    segment_base: int
+    position: int
+    max_timestamp: int
+    first_timestamp: int
+    created_ms: int
+    epochs: tuple[tuple[int, int], ...]
+    producers: bytes
+
+    def encode(self) -> bytes:
+        boot_id = self.boot_id.encode()
+        body = b"".join(
+            [
+                _FACTS.pack(
+                    self.is_clean,
+                    self.log_start_offset,
+                    self.offset,
+                    self.segment_base,
+                    self.position,
+                    self.max_timestamp,
+                    self.first_timestamp,
+                    self.created_ms,
+                    len(boot_id),
+                    len(self.epochs),
+                    len(self.producers),
+                ),
+                boot_id,
+                *(_EPOCH.pack(*entry) for entry in self.epochs),
+                self.producers,
+            ]
+        )
+        return _PREFIX.pack(_MAGIC, _VERSION, crc32c(body)) + body
+
+
+def decode_checkpoint(data: bytes) -> Checkpoint | None:
+    """The checkpoint, or None when the bytes are not a whole one: recovery then walks the log from its start."""
+    if len(data) < _PREFIX.size + _FACTS.size:
+        return None
+    magic, version, crc = _PREFIX.unpack_from(data)
+    body = data[_PREFIX.size :]
+    if magic != _MAGIC or version != _VERSION or crc32c(body) != crc:
+        return None
+    facts = _FACTS.unpack_from(body)
+    boot_id_bytes, epoch_count, producers_bytes = facts[8:]
+    boot_id_end = _FACTS.size + boot_id_bytes
+    epochs_end = boot_id_end + epoch_count * _EPOCH.size
+    if epochs_end + producers_bytes != len(body):
+        return None
+    epochs = tuple((epoch, start_offset) for epoch, start_offset in _EPOCH.iter_unpack(body[boot_id_end:epochs_end]))
+    boot_id = body[_FACTS.size : boot_id_end].decode("ascii", "replace")
+    (is_clean, log_start_offset, offset, segment_base, position, max_timestamp, first_timestamp, created_ms) = facts[:8]
+    return Checkpoint(
+        boot_id,
+        is_clean,
+        log_start_offset,
+        offset,
+        segment_base,
+        position,
+        max_timestamp,
+        first_timestamp,
+        created_ms,
+        epochs,
+        body[epochs_end:],
+    )
+
+
+class CheckpointFile:
+    """Writes the checkpoints of one log, from any thread; an older one never replaces a newer one."""
+
+    __slots__ = ("_directory", "_files", "_lock", "_taken", "_written")
+
+    def __init__(self, directory: str, files: Files) -> None:
+        self._directory = directory
+        self._files = files
+        self._lock = threading.Lock()
+        self._taken = 0
+        self._written = 0
+
+    def take_number(self) -> int:
+        """Numbers order the checkpoints; taken by the log's thread when the facts are gathered."""
+        self._taken += 1
+        return self._taken
+
+    def write(self, number: int, checkpoint: Checkpoint, *, sync: bool = False) -> None:
+        data = checkpoint.encode()
+        with self._lock:
+            if number <= self._written:
+                return
+            self._files.replace_file(os.path.join(self._directory, CHECKPOINT_NAME), data, sync=sync)
+            self._written = number
+
+    def retire(self) -> None:
+        """Let nothing through any more: the directory may soon belong to another log of the same name."""
+        with self._lock:
+            self._written = _RETIRED
+
+    def read(self) -> Checkpoint | None:
+        data = self._files.read_file(os.path.join(self._directory, CHECKPOINT_NAME))
+        return None if data is None else decode_checkpoint(data)

@@ -1,0 +1,151 @@
+"""The four codecs of Kafka, both ways, and never more bytes out than the caller's budget.
+
+Decompression streams and counts as it goes: limits that a library reads from the payload's own header are not trusted,
+because the payload is what attacks us. Snappy comes in two shapes: raw (librdkafka and others) and in the framing of
+the Java library that Java producers write; both are read, the Java framing is written.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import Final, Protocol, cast
+
+import cramjam
+import lz4.frame
+import zstandard
+
+from storage.errors import BudgetExceeded, DecompressionFailed, UnsupportedCompression
+from storage.format import GZIP, LZ4, SNAPPY, ZSTD
+
+BytesLike = bytes | bytearray | memoryview
+
+_CHUNK_BYTES: Final = 64 * 1024
+
+_XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
+_XERIAL_HEADER: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
+_XERIAL_BLOCK_BYTES: Final = 32 * 1024
+_LENGTH: Final = struct.Struct(">i")
+
+_GZIP_WBITS: Final = 31
+
+
+class _RawSnappy(Protocol):
+    def compress_raw(self, data: BytesLike) -> object: ...
+    def decompress_raw(self, data: BytesLike) -> object: ...
+    def decompress_raw_len(self, data: BytesLike) -> int: ...
+
+
+_snappy = cast(_RawSnappy, cramjam.snappy)
+
+
+def compress(codec: int, data: BytesLike) -> bytes:
+    """``data`` as a Kafka client would have compressed it."""
+    if codec == GZIP:
+        return zlib.compress(data, wbits=_GZIP_WBITS)
+    if codec == SNAPPY:
+        return _compress_xerial(data)
+    if codec == LZ4:
+        # The Java reader only takes independent blocks.
+        return bytes(lz4.frame.compress(data, block_size=lz4.frame.BLOCKSIZE_MAX64KB, block_linked=False))
+    if codec == ZSTD:
+        return zstandard.ZstdCompressor().compress(data)
+    raise UnsupportedCompression(f"codec {codec} does not exist")
+
+
+def decompress(codec: int, data: BytesLike, budget_bytes: int) -> bytes:
+    """The payload unfolded; raises :class:`BudgetExceeded` before more than the budget is held."""
+    try:
+        if codec == GZIP:
+            return _decompress_gzip(data, budget_bytes)
+        if codec == SNAPPY:
+            return _decompress_snappy(data, budget_bytes)
+        if codec == LZ4:
+            return _decompress_lz4(data, budget_bytes)
+        if codec == ZSTD:
+            return _decompress_zstd(data, budget_bytes)
+    except (zlib.error, cramjam.DecompressionError, zstandard.ZstdError, RuntimeError, EOFError) as error:
+        raise DecompressionFailed(f"codec {codec}: {error}") from error
+    raise UnsupportedCompression(f"codec {codec} does not exist")
+
+
+def _over_budget(budget_bytes: int) -> BudgetExceeded:
+    return BudgetExceeded(f"the payload unfolds to more than {budget_bytes} bytes")
+
+
+def _decompress_gzip(data: BytesLike, budget_bytes: int) -> bytes:
+    out = bytearray()
+    rest = bytes(data)
+    while rest:  # a gzip stream may be several members in a row
+        member = zlib.decompressobj(wbits=_GZIP_WBITS)
+        while not member.eof:
+            piece = member.decompress(rest, _CHUNK_BYTES)
+            out += piece
+            if len(out) > budget_bytes:
+                raise _over_budget(budget_bytes)
+            rest = member.unconsumed_tail
+            if not piece and not rest and not member.eof:
+                raise DecompressionFailed("the gzip stream is cut short")
+        rest = member.unused_data
+    return bytes(out)
+
+
+def _compress_xerial(data: BytesLike) -> bytes:
+    view = memoryview(data)
+    out = bytearray(_XERIAL_HEADER)
+    for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
+        block = memoryview(_snappy.compress_raw(bytes(view[start : start + _XERIAL_BLOCK_BYTES])))  # type: ignore[arg-type]
+        out += _LENGTH.pack(len(block))
+        out += block
+    return bytes(out)
+
+
+def _decompress_snappy(data: BytesLike, budget_bytes: int) -> bytes:
+    view = memoryview(data)
+    if bytes(view[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
+        return _decompress_snappy_block(view, budget_bytes)
+    out = bytearray()
+    position = len(_XERIAL_HEADER)
+    while position < len(view):
+        if position + _LENGTH.size > len(view):
+            raise DecompressionFailed("a snappy block has no length")
+        (length,) = _LENGTH.unpack_from(view, position)
+        position += _LENGTH.size
+        if length < 0 or length > len(view) - position:
+            raise DecompressionFailed("a snappy block is longer than its payload")
+        out += _decompress_snappy_block(view[position : position + length], budget_bytes - len(out))
+        position += length
+    return bytes(out)
+
+
+def _decompress_snappy_block(block: memoryview, budget_bytes: int) -> bytes:
+    data = bytes(block)
+    # A raw block begins with its unfolded length, and the decoder refuses a block that lies about it.
+    if _snappy.decompress_raw_len(data) > budget_bytes:
+        raise _over_budget(budget_bytes)
+    return bytes(_snappy.decompress_raw(data))  # type: ignore[call-overload, no-any-return]
+
+
+def _decompress_lz4(data: BytesLike, budget_bytes: int) -> bytes:
+    out = bytearray()
+    decoder = lz4.frame.LZ4FrameDecompressor()
+    rest = bytes(data)
+    while not decoder.eof:
+        piece = decoder.decompress(rest, max_length=_CHUNK_BYTES)
+        out += piece
+        if len(out) > budget_bytes:
+            raise _over_budget(budget_bytes)
+        if not piece and decoder.needs_input and not decoder.eof:
+            raise DecompressionFailed("the lz4 frame is cut short")
+        rest = b""
+    return bytes(out)
+
+
+def _decompress_zstd(data: BytesLike, budget_bytes: int) -> bytes:
+    out = bytearray()
+    with zstandard.ZstdDecompressor().stream_reader(bytes(data), read_across_frames=True) as reader:
+        while piece := reader.read(_CHUNK_BYTES):
+            out += piece
+            if len(out) > budget_bytes:
+                raise _over_budget(budget_bytes)
+    return bytes(out)

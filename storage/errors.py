@@ -1,0 +1,105 @@
+"""Everything that can go wrong in the log on disk, as one tree of exceptions.
+
+The rooms above translate these into Kafka error codes; nothing here knows a code. Raw ``OSError`` never leaves the
+package: it is wrapped in :class:`DiskFailure` at the door of the object whose promise it breaks.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class StorageError(Exception):
+    """The root of the tree."""
+
+
+class CorruptBatch(StorageError):
+    """The bytes are not a whole batch: truncated, wrong size or wrong CRC."""
+
+
+class InvalidBatch(StorageError):
+    """The bytes are whole, but a batch like this may not be stored."""
+
+
+class UnsupportedMagic(InvalidBatch):
+    """The batch is of an older message format (magic 0 or 1)."""
+
+
+class UnsupportedCompression(InvalidBatch):
+    """The attribute bits name a codec that does not exist."""
+
+
+class InvalidTimestamp(InvalidBatch):
+    """The batch claims a timestamp type that only the broker may set."""
+
+
+class DecompressionFailed(CorruptBatch):
+    """The payload is not what its codec says it is."""
+
+
+class BudgetExceeded(StorageError):
+    """The payload unfolds into more bytes than the caller is ready to hold."""
+
+
+class OffsetOutOfRange(StorageError):
+    """A read asked for an offset below the log start or above the log end."""
+
+    def __init__(self, offset: int, log_start_offset: int, log_end_offset: int) -> None:
+        super().__init__(f"offset {offset} is outside {log_start_offset}..{log_end_offset}")
+        self.offset = offset
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = log_end_offset
+
+
+class OutOfOrderSequence(StorageError):
+    """An idempotent producer's batch does not follow its last one."""
+
+
+class InvalidProducerEpoch(StorageError):
+    """The producer has been replaced by a newer instance of itself."""
+
+
+class DiskFailure(StorageError):
+    """The operating system refused; nothing was changed and a later try may work."""
+
+    def __init__(self, message: str, error_number: int | None = None) -> None:
+        super().__init__(message)
+        self.error_number = error_number
+
+    @property
+    def is_disk_full(self) -> bool:
+        return self.error_number in (errno.ENOSPC, errno.EDQUOT)
+
+
+class StorageFailed(DiskFailure):
+    """A sync failed: what the disk holds is unknown, so the file takes no more writes until the next start.
+
+    A second sync of the same file may report success although the bytes are lost, so it is never tried.
+    """
+
+
+class LogClosed(StorageError):
+    """The log was closed or deleted while somebody still held it."""
+
+
+class DataDirectoryLocked(StorageError):
+    """Another process owns the data directory."""
+
+
+class DamagedLog(StorageError):
+    """Stored bytes changed behind our back; what lies before the damage is served, nothing is written or cut."""
+
+
+class JournalDamaged(StorageError):
+    """A journal frame that was once acknowledged is unreadable."""
+
+
+@contextmanager
+def disk_errors(what: str) -> Iterator[None]:
+    """Wrap an ``OSError`` raised inside in :class:`DiskFailure`; ``what`` says what was tried."""
+    try:
+        yield
+    except OSError as error:
+        raise DiskFailure(f"{what}: {error}", error.errno) from error

@@ -1,0 +1,219 @@
+"""The one door from the log to the operating system.
+
+Everything that opens, writes, maps, syncs or renames a file goes through one :class:`Files` object, so that tests can
+hand in a twin that fills up, breaks, tears writes and forgets what was not synced. Methods raise plain ``OSError``;
+the callers turn it into their own errors. All methods may be called from any thread.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+from collections.abc import Sequence
+from typing import Final
+
+BytesLike = bytes | bytearray | memoryview
+
+_BOOT_ID_PATH: Final = "/proc/sys/kernel/random/boot_id"
+_COPY_BYTES: Final = 1024 * 1024
+_FILE_MODE: Final = 0o644
+_DIRECTORY_MODE: Final = 0o755
+
+
+class Files:
+    """Real files."""
+
+    # --- opening
+
+    def create(self, path: str) -> int:
+        """A new, empty file, open for reading and writing."""
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE_MODE)
+
+    def open_write(self, path: str) -> int:
+        """An existing or new file, open for reading and writing, its content kept."""
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
+
+    def open_read(self, path: str) -> int:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def duplicate(self, fd: int) -> int:
+        return os.dup(fd)
+
+    def close(self, fd: int) -> None:
+        os.close(fd)
+
+    def lock(self, path: str) -> int | None:
+        """A descriptor that holds the lock on ``path`` until it is closed, or None when another process has it."""
+        fd = self.open_write(path)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            return None
+        return fd
+
+    # --- bytes
+
+    def pwrite(self, fd: int, data: BytesLike, position: int) -> int:
+        """Write some of ``data``; the number of bytes that went in."""
+        return os.pwrite(fd, data, position)
+
+    def write_all(self, fd: int, data: BytesLike, position: int) -> None:
+        """Write all of ``data``, however many short writes it takes."""
+        view = memoryview(data)
+        while view:
+            written = self.pwrite(fd, view, position)
+            view = view[written:]
+            position += written
+
+    def pwritev(self, fd: int, buffers: Sequence[BytesLike], position: int) -> None:
+        """Write all buffers one behind the other, however many short writes it takes."""
+        written = os.pwritev(fd, buffers, position)
+        for buffer in buffers:
+            size = len(buffer)
+            if written < size:
+                self.write_all(fd, memoryview(buffer)[written:], position + written)
+                written = size
+            written -= size
+            position += size
+
+    def pread(self, fd: int, size: int, position: int) -> bytes:
+        """Up to ``size`` bytes; less only at the end of the file."""
+        pieces = []
+        while size > 0:
+            piece = os.pread(fd, size, position)
+            if not piece:
+                break
+            pieces.append(piece)
+            size -= len(piece)
+            position += len(piece)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def preadv(self, fd: int, buffers: Sequence[bytearray | memoryview], position: int) -> int:
+        return os.preadv(fd, buffers, position)
+
+    def preadv_nowait(self, fd: int, buffers: Sequence[bytearray | memoryview], position: int) -> int | None:
+        """Like ``preadv``, but None instead of waiting for the disk when the page is not in memory."""
+        try:
+            return os.preadv(fd, buffers, position, os.RWF_NOWAIT)
+        except BlockingIOError:
+            return None
+
+    def read_file(self, path: str) -> bytes | None:
+        """The whole file, or None when there is none."""
+        try:
+            fd = self.open_read(path)
+        except FileNotFoundError:
+            return None
+        try:
+            return self.pread(fd, self.size(fd), 0)
+        finally:
+            self.close(fd)
+
+    def map_readonly(self, fd: int, size: int) -> memoryview:
+        """The first ``size`` bytes as a view of the page cache; the map lives as long as a slice of the view does."""
+        return memoryview(mmap.mmap(fd, size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ))
+
+    # --- length
+
+    def size(self, fd: int) -> int:
+        return os.fstat(fd).st_size
+
+    def size_of(self, path: str) -> int:
+        return os.stat(path).st_size
+
+    def fallocate(self, fd: int, position: int, size: int) -> None:
+        """Reserve zeroed space, so that a later write cannot meet a full disk."""
+        os.posix_fallocate(fd, position, size)
+
+    def truncate(self, fd: int, size: int) -> None:
+        """Cut the file; only above every byte that a slice of a map may cover (a read there is a fatal signal)."""
+        os.ftruncate(fd, size)
+
+    def replace_with_prefix(self, path: str, size: int) -> None:
+        """Shorten a file that may be mapped: its first ``size`` bytes go into a new file that takes its place."""
+        temporary = path + ".cut"
+        source = self.open_read(path)
+        try:
+            target = self.create(temporary)
+            try:
+                position = 0
+                while position < size:
+                    piece = self.pread(source, min(_COPY_BYTES, size - position), position)
+                    if not piece:
+                        break
+                    self.write_all(target, piece, position)
+                    position += len(piece)
+                self.fsync(target)
+            finally:
+                self.close(target)
+        finally:
+            self.close(source)
+        self.rename(temporary, path)
+        self.fsync_dir(os.path.dirname(path))
+
+    # --- durability
+
+    def fsync(self, fd: int) -> None:
+        os.fsync(fd)
+
+    def fdatasync(self, fd: int) -> None:
+        os.fdatasync(fd)
+
+    def fsync_dir(self, path: str) -> None:
+        """Make names created, renamed or removed in ``path`` survive a power cut."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            self.fsync(fd)
+        finally:
+            self.close(fd)
+
+    def replace_file(self, path: str, data: BytesLike, *, sync: bool) -> None:
+        """Put ``data`` in the place of ``path`` at once: a reader finds the old or the new content, never a mix."""
+        temporary = path + ".new"
+        fd = self.create(temporary)
+        try:
+            self.write_all(fd, data, 0)
+            if sync:
+                self.fsync(fd)
+        finally:
+            self.close(fd)
+        self.rename(temporary, path)
+        if sync:
+            self.fsync_dir(os.path.dirname(path))
+
+    # --- names
+
+    def rename(self, source: str, target: str) -> None:
+        os.rename(source, target)
+
+    def unlink(self, path: str) -> None:
+        os.unlink(path)
+
+    def rmdir(self, path: str) -> None:
+        os.rmdir(path)
+
+    def makedirs(self, path: str) -> None:
+        os.makedirs(path, _DIRECTORY_MODE, exist_ok=True)
+
+    def listdir(self, path: str) -> list[str]:
+        return os.listdir(path)
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    # --- the machine
+
+    def boot_id(self) -> str:
+        """Changes when the machine restarts, so the page cache was lost; empty when the system does not tell."""
+        data = self.read_proc(_BOOT_ID_PATH)
+        return data.decode("ascii", "replace").strip()
+
+    def read_proc(self, path: str) -> bytes:
+        # Files under /proc say they are empty, so their size is no guide.
+        try:
+            with open(path, "rb") as file:
+                return file.read(4096)
+        except OSError:
+            return b""

@@ -1,0 +1,67 @@
+"""The record batch of message format 2, byte by byte: positions, attribute bits and limits.
+
+A batch is 61 bytes of header followed by its records, compressed as one block. ``batch_length`` counts what follows
+it, so the whole batch is 12 bytes longer. The CRC covers everything from the attributes on: base offset and leader
+epoch lie before it, so the broker sets both without touching the CRC.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+#      0 base_offset             q
+#      8 batch_length            i
+#     12 partition_leader_epoch  i
+#     16 magic                   b
+#     17 crc                     I
+#     21 attributes              h   <- the CRC begins here
+#     23 last_offset_delta       i
+#     27 base_timestamp          q
+#     35 max_timestamp           q
+#     43 producer_id             q
+#     51 producer_epoch          h
+#     53 base_sequence           i
+#     57 record_count            i
+HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+HEADER_BYTES: Final = HEADER.size
+BATCH_LENGTH_POSITION: Final = 8
+CRC_POSITION: Final = 17
+CRC_START: Final = 21
+ATTRIBUTES_POSITION: Final = 21
+MAX_TIMESTAMP_POSITION: Final = 35
+
+# base offset, batch length, last offset delta: all that a walk over batches needs.
+STEP: Final = struct.Struct(">qi11xi")
+# base offset, batch length, leader epoch: what an append writes into the client's bytes.
+PLACEMENT: Final = struct.Struct(">qii")
+
+# batch_length counts the bytes behind itself.
+LENGTH_OVERHEAD: Final = 12
+MIN_BATCH_LENGTH: Final = HEADER_BYTES - LENGTH_OVERHEAD
+
+MAGIC: Final = 2
+
+COMPRESSION_MASK: Final = 0x07
+TIMESTAMP_TYPE_BIT: Final = 0x08
+TRANSACTIONAL_BIT: Final = 0x10
+CONTROL_BIT: Final = 0x20
+
+NONE: Final = 0
+GZIP: Final = 1
+SNAPPY: Final = 2
+LZ4: Final = 3
+ZSTD: Final = 4
+
+CREATE_TIME: Final = 0
+LOG_APPEND_TIME: Final = 1
+
+NO_TIMESTAMP: Final = -1
+NO_PRODUCER_ID: Final = -1
+NO_PRODUCER_EPOCH: Final = -1
+NO_SEQUENCE: Final = -1
+NO_LEADER_EPOCH: Final = -1
+MAX_SEQUENCE: Final = 0x7FFFFFFF
+
+# length, attributes, timestamp delta, offset delta, key length, value length, header count: one byte each at least.
+MIN_RECORD_BYTES: Final = 7

@@ -1,0 +1,177 @@
+"""What idempotent producers wrote last, so that a retry is answered and not stored twice.
+
+Kafka's rules: a producer the log knows nothing of may start at any sequence; a new producer epoch starts at 0; each
+batch follows its predecessor, 0 following 2**31 - 1 also within a batch; a repetition of one of the last five batches
+is answered with the offset it got the first time; anything else is out of order.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from typing import Final, NamedTuple
+
+from storage.batch import BatchHeader
+from storage.errors import InvalidProducerEpoch, OutOfOrderSequence
+from storage.format import MAX_SEQUENCE
+
+# A client may have five requests in flight, so no more than five batches can come again.
+WINDOW_BATCHES: Final = 5
+# More producers than this on one partition push out those that were silent longest.
+PRODUCERS_MAX: Final = 20_000
+
+_PRODUCER: Final = struct.Struct(">qhiqB")
+_BATCH: Final = struct.Struct(">iiqqq")
+
+
+class ProducedBatch(NamedTuple):
+    """One batch of the window. ``append_time_ms`` is -1 unless the log stamps its own time."""
+
+    base_sequence: int
+    last_sequence: int
+    base_offset: int
+    last_offset: int
+    append_time_ms: int
+
+
+_new_tuple = tuple.__new__
+
+
+class ProducerState:
+    """The last word of one producer."""
+
+    __slots__ = ("batches", "epoch", "last_ms", "next_sequence")
+
+    def __init__(self, epoch: int, next_sequence: int, last_ms: int) -> None:
+        self.epoch = epoch
+        self.next_sequence = next_sequence
+        self.last_ms = last_ms
+        self.batches: deque[ProducedBatch] = deque(maxlen=WINDOW_BATCHES)
+
+
+def add_sequence(sequence: int, increment: int) -> int:
+    """Sequences run from 0 to 2**31 - 1 and then start again."""
+    return (sequence + increment) & MAX_SEQUENCE
+
+
+class ProducerStates:
+    """All producers of one log: ask :meth:`check` before an append, tell :meth:`record` after it."""
+
+    __slots__ = ("_producers_max", "_states")
+
+    def __init__(self, producers_max: int = PRODUCERS_MAX) -> None:
+        self._states: dict[int, ProducerState] = {}
+        self._producers_max = producers_max
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def __contains__(self, producer_id: int) -> bool:
+        return producer_id in self._states
+
+    def get(self, producer_id: int) -> ProducerState | None:
+        return self._states.get(producer_id)
+
+    def check(self, header: BatchHeader) -> ProducedBatch | None:
+        """None when the batch may be appended, what was stored when it is a repetition; raises when it is neither."""
+        state = self._states.get(header.producer_id)
+        if state is None:
+            return None
+        base_sequence = header.base_sequence
+        if header.producer_epoch == state.epoch:
+            if base_sequence == state.next_sequence:
+                return None
+            return self._find_repetition(header, state)
+        if header.producer_epoch < state.epoch:
+            raise InvalidProducerEpoch(
+                f"producer {header.producer_id} came with epoch {header.producer_epoch}, {state.epoch} is known"
+            )
+        if base_sequence > 0:
+            raise OutOfOrderSequence(
+                f"producer {header.producer_id} began epoch {header.producer_epoch} at sequence {base_sequence}"
+            )
+        return None
+
+    def _find_repetition(self, header: BatchHeader, state: ProducerState) -> ProducedBatch | None:
+        if header.base_sequence < 0:
+            return None  # a transaction marker has no sequence
+        last_sequence = add_sequence(header.base_sequence, header.last_offset_delta)
+        for batch in state.batches:
+            if batch.base_sequence == header.base_sequence and batch.last_sequence == last_sequence:
+                return batch
+        raise OutOfOrderSequence(
+            f"producer {header.producer_id} sent sequence {header.base_sequence}, {state.next_sequence} was next"
+        )
+
+    def record(self, header: BatchHeader, base_offset: int, append_time_ms: int, now_ms: int) -> None:
+        """The batch is in the log at ``base_offset``."""
+        state = self._states.get(header.producer_id)
+        if state is None:
+            if len(self._states) >= self._producers_max:
+                self._push_out_silent()
+            state = self._states[header.producer_id] = ProducerState(header.producer_epoch, 0, now_ms)
+        elif state.epoch != header.producer_epoch:
+            state.epoch = header.producer_epoch
+            state.next_sequence = 0
+            state.batches.clear()
+        state.last_ms = now_ms
+        base_sequence = header.base_sequence
+        if base_sequence < 0:
+            return
+        delta = header.last_offset_delta
+        last_sequence = (base_sequence + delta) & MAX_SEQUENCE
+        state.next_sequence = (last_sequence + 1) & MAX_SEQUENCE
+        state.batches.append(
+            _new_tuple(ProducedBatch, (base_sequence, last_sequence, base_offset, base_offset + delta, append_time_ms))
+        )
+
+    def _push_out_silent(self) -> None:
+        # A tenth at once, so that the sort is paid for by many appends.
+        by_silence = sorted(self._states, key=lambda producer_id: self._states[producer_id].last_ms)
+        for producer_id in by_silence[: max(1, self._producers_max // 10)]:
+            del self._states[producer_id]
+
+    def expire(self, now_ms: int, expiration_ms: int) -> int:
+        """Forget producers that were silent for ``expiration_ms``; how many there were."""
+        limit = now_ms - expiration_ms
+        gone = [producer_id for producer_id, state in self._states.items() if state.last_ms <= limit]
+        for producer_id in gone:
+            del self._states[producer_id]
+        return len(gone)
+
+    def truncate(self, end_offset: int) -> None:
+        """The log now ends at ``end_offset``: forget batches that are gone."""
+        for producer_id, state in list(self._states.items()):
+            kept = [batch for batch in state.batches if batch.last_offset < end_offset]
+            if len(kept) == len(state.batches):
+                continue
+            if not kept:
+                del self._states[producer_id]
+                continue
+            state.batches = deque(kept, maxlen=WINDOW_BATCHES)
+            state.next_sequence = add_sequence(kept[-1].last_sequence, 1)
+
+    def encode(self) -> bytes:
+        """All states, for the checkpoint."""
+        pieces = []
+        for producer_id, state in self._states.items():
+            pieces.append(
+                _PRODUCER.pack(producer_id, state.epoch, state.next_sequence, state.last_ms, len(state.batches))
+            )
+            pieces.extend(_BATCH.pack(*batch) for batch in state.batches)
+        return b"".join(pieces)
+
+    @classmethod
+    def decode(cls, data: bytes, producers_max: int = PRODUCERS_MAX) -> ProducerStates:
+        """What :meth:`encode` wrote; the checkpoint's CRC has vouched for the bytes."""
+        producers = cls(producers_max)
+        position = 0
+        while position < len(data):
+            producer_id, epoch, next_sequence, last_ms, count = _PRODUCER.unpack_from(data, position)
+            position += _PRODUCER.size
+            state = ProducerState(epoch, next_sequence, last_ms)
+            for _ in range(count):
+                state.batches.append(ProducedBatch(*_BATCH.unpack_from(data, position)))
+                position += _BATCH.size
+            producers._states[producer_id] = state
+        return producers

@@ -1,0 +1,56 @@
+"""What every test shares: tests marked ``needs_<program>`` are left out, and named, where the program is missing."""
+
+import importlib.util
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from functools import cache
+
+import pytest
+
+JAVA_VERSION_MIN = 17
+_LEFT_OUT = pytest.StashKey[dict[str, list[str]]]()
+
+
+@cache
+def has_java() -> bool:
+    if shutil.which("java") is None:
+        return False
+    answer = subprocess.run(["java", "-version"], capture_output=True, text=True, timeout=60, check=False)
+    version = re.search(r'version "(\d+)', answer.stderr)
+    return version is not None and int(version[1]) >= JAVA_VERSION_MIN
+
+
+NEEDS: dict[str, tuple[str, Callable[[], bool]]] = {
+    "needs_java": ("Java 17", has_java),
+    "needs_kcat": ("kcat", lambda: shutil.which("kcat") is not None),
+    "needs_mvn": ("Maven", lambda: shutil.which("mvn") is not None),
+    "needs_spark": ("PySpark and Java 17", lambda: importlib.util.find_spec("pyspark") is not None and has_java()),
+}
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    left_out: dict[str, list[str]] = {}
+    kept, deselected = [], []
+    for item in items:
+        missing = [
+            NEEDS[mark.name][0] for mark in item.iter_markers() if mark.name in NEEDS and not NEEDS[mark.name][1]()
+        ]
+        if missing:
+            left_out.setdefault(missing[0], []).append(item.nodeid)
+            deselected.append(item)
+        else:
+            kept.append(item)
+    config.stash[_LEFT_OUT] = left_out
+    if deselected:
+        config.hook.pytest_deselected(items=deselected)
+        items[:] = kept
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    for program, tests in config.stash.get(_LEFT_OUT, {}).items():
+        terminalreporter.section(f"not run: {program} is missing")
+        for test in tests:
+            terminalreporter.write_line(test)

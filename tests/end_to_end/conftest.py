@@ -1,0 +1,92 @@
+"""The broker under test: one kwire process for the whole run, or the running broker named by KWIRE_TEST_BOOTSTRAP."""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.clients import Topics
+from tests.support.java import JavaTools, kafka_libs
+from tests.support.server import Broker, KwireProcess, started_processes
+
+EXTERNAL_BOOTSTRAP = os.environ.get("KWIRE_TEST_BOOTSTRAP")
+# Fixtures that start or handle a kwire process; tests that ask for one cannot run against somebody else's broker.
+PROCESS_FIXTURES = {"kwire", "start_kwire"}
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if EXTERNAL_BOOTSTRAP is None:
+        return
+    here = Path(__file__).parent
+    out = [
+        item
+        for item in items
+        if here in item.path.parents and PROCESS_FIXTURES & set(getattr(item, "fixturenames", ()))
+    ]
+    if out:
+        config.hook.pytest_deselected(items=out)
+        left_out = set(out)
+        items[:] = [item for item in items if item not in left_out]
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    outcome: Any = yield
+    report = outcome.get_result()
+    if report.failed:
+        for process in started_processes():
+            report.sections.append((f"kwire in {process.directory}", process.output_tail()))
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    if EXTERNAL_BOOTSTRAP is not None:
+        yield Broker(EXTERNAL_BOOTSTRAP, None)
+        return
+    process = KwireProcess(tmp_path_factory.mktemp("kwire"))
+    process.start()
+    try:
+        process.ready()
+        yield Broker(process.bootstrap, process)
+        assert process.is_running, "the shared server died during the tests"
+        assert process.stop() == 0
+    finally:
+        process.kill()
+
+
+@pytest.fixture(scope="session")
+def kwire(broker: Broker) -> KwireProcess:
+    """The shared server as a process."""
+    assert broker.process is not None
+    return broker.process
+
+
+@pytest.fixture
+def start_kwire(tmp_path: Path) -> Iterator[Callable[..., KwireProcess]]:
+    """Start servers of this test's own; each is ready when the call returns and gone when the test ends."""
+    started: list[KwireProcess] = []
+
+    def start(**options: Any) -> KwireProcess:
+        process = KwireProcess(tmp_path / f"kwire-{len(started)}", **options)
+        started.append(process)
+        process.start()
+        process.ready()
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+
+
+@pytest.fixture(scope="session")
+def topics(broker: Broker) -> Iterator[Topics]:
+    maker = Topics(broker.bootstrap)
+    yield maker
+    maker.close()
+
+
+@pytest.fixture(scope="session")
+def java() -> JavaTools:
+    return JavaTools(kafka_libs())

@@ -1,0 +1,260 @@
+"""Spark's stock Kafka connector: batch, streaming with a checkpoint, offsets by time, headers, codecs and the sink."""
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from kafka import KafkaProducer
+
+from tests.support.clients import CODECS, DEADLINE_S, Topics, produce_values, read_topic, read_values, unique_name
+from tests.support.server import Broker
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+pytestmark = pytest.mark.needs_spark
+
+CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"
+# Spark ships these jars itself; leaving them out keeps the download to four small jars.
+SHIPPED_WITH_SPARK = (
+    "com.google.code.findbugs:jsr305",
+    "org.scala-lang.modules:scala-parallel-collections_2.13",
+    "org.apache.hadoop:hadoop-client-runtime",
+    "org.apache.hadoop:hadoop-client-api",
+    "org.lz4:lz4-java",
+    "org.xerial.snappy:snappy-java",
+    "org.slf4j:slf4j-api",
+)
+STREAM_TIMEOUT_S = 60
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
+    from pyspark.sql import SparkSession
+
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kwire" / "ivy"
+    cache.mkdir(parents=True, exist_ok=True)
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("kwire-tests")
+        .config("spark.jars.packages", CONNECTOR)
+        .config("spark.jars.excludes", ",".join(SHIPPED_WITH_SPARK))
+        .config("spark.jars.ivy", str(cache))
+        .config("spark.driver.memory", "1g")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.local.dir", str(tmp_path_factory.mktemp("spark-local")))
+        .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("spark-warehouse")))
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
+
+
+def source(spark: "SparkSession", broker: Broker, **options: str) -> "DataFrame":
+    reader = spark.read.format("kafka").option("kafka.bootstrap.servers", broker.bootstrap)
+    return reader.options(**options).load()
+
+
+def values(frame: "DataFrame") -> list[bytes]:
+    return [bytes(row["value"]) for row in frame.select("value", "partition", "offset").orderBy("partition", "offset").collect()]
+
+
+def numbered(start: int, stop: int) -> list[bytes]:
+    return [f"row-{number}".encode() for number in range(start, stop)]
+
+
+class Stream:
+    """A streaming query from a topic into files, with its checkpoint: what it has delivered so far is what the files hold."""
+
+    def __init__(self, spark: "SparkSession", broker: Broker, directory: Path, **options: str) -> None:
+        self.spark = spark
+        self.broker = broker
+        self.output = str(directory / "rows")
+        self.checkpoint = str(directory / "checkpoint")
+        self.options = options
+
+    def start(self, **trigger: Any) -> Any:
+        reader = self.spark.readStream.format("kafka").option("kafka.bootstrap.servers", self.broker.bootstrap)
+        writer = reader.options(**self.options).load().writeStream.format("parquet").option("checkpointLocation", self.checkpoint)
+        return writer.trigger(**trigger).start(self.output) if trigger else writer.start(self.output)
+
+    def run_once(self) -> list[dict[str, Any]]:
+        """Deliver everything there is, then end; returns what each micro-batch reported."""
+        query = self.start(availableNow=True)
+        try:
+            assert query.awaitTermination(STREAM_TIMEOUT_S), "the query did not end"
+            failure = query.exception()
+            assert failure is None, str(failure)
+            return [dict(progress) for progress in query.recentProgress]
+        finally:
+            query.stop()
+
+    def rows(self) -> list[bytes]:
+        return values(self.spark.read.parquet(self.output))
+
+
+def test_a_batch_reads_exact_rows_from_earliest_to_latest(spark: "SparkSession", broker: Broker, topics: Topics) -> None:
+    topic = topics.create("spark-batch", partitions=2)
+    stamp_ms = int(time.time() * 1000) - 60_000
+    producer = KafkaProducer(bootstrap_servers=broker.bootstrap)
+    expected = []
+    for number in range(100):
+        partition, offset = number % 2, number // 2
+        key = f"key-{number}".encode() if number % 5 else None
+        producer.send(topic, key=key, value=f"row-{number}".encode(), partition=partition, timestamp_ms=stamp_ms + number)
+        expected.append((key, f"row-{number}".encode(), topic, partition, offset, stamp_ms + number, 0))
+    producer.close(timeout=DEADLINE_S)
+
+    frame = source(spark, broker, subscribe=topic, startingOffsets="earliest", endingOffsets="latest")
+    rows: list[Row] = frame.selectExpr(
+        "key", "value", "topic", "partition", "offset", "unix_millis(timestamp) AS stamp_ms", "timestampType"
+    ).collect()
+    found = [tuple(bytes(cell) if isinstance(cell, bytearray) else cell for cell in row) for row in rows]
+    assert sorted(found, key=lambda row: row[5]) == expected
+
+    ranges = {topic: {"0": 10, "1": 20}}, {topic: {"0": 12, "1": -1}}
+    part = source(spark, broker, subscribe=topic, startingOffsets=json.dumps(ranges[0]), endingOffsets=json.dumps(ranges[1]))
+    assert sorted((row["partition"], row["offset"]) for row in part.collect()) == [
+        (0, 10),
+        (0, 11),
+        *((1, offset) for offset in range(20, 50)),
+    ]
+
+
+def test_offsets_are_found_by_timestamp(spark: "SparkSession", broker: Broker, topics: Topics) -> None:
+    topic = topics.create("spark-times", partitions=2)
+    stamp_ms = int(time.time() * 1000) - 600_000
+    producer = KafkaProducer(bootstrap_servers=broker.bootstrap)
+    for number in range(40):
+        producer.send(topic, value=str(number).encode(), partition=number % 2, timestamp_ms=stamp_ms + number * 1_000)
+    producer.close(timeout=DEADLINE_S)
+
+    def numbers(**options: str) -> list[int]:
+        return sorted(int(value) for value in values(source(spark, broker, subscribe=topic, **options)))
+
+    assert numbers(startingTimestamp=str(stamp_ms + 29_500)) == list(range(30, 40))
+    assert numbers(startingTimestamp=str(stamp_ms + 10_000), endingTimestamp=str(stamp_ms + 14_000)) == [10, 11, 12, 13]
+    by_partition = json.dumps({topic: {"0": stamp_ms + 36_000, "1": stamp_ms + 37_000}})
+    assert numbers(startingOffsetsByTimestamp=by_partition) == [36, 37, 38, 39]
+    too_late = json.dumps({topic: {"0": stamp_ms + 38_000, "1": stamp_ms + 100_000}})
+    assert numbers(startingOffsetsByTimestamp=too_late, startingOffsetsByTimestampStrategy="latest") == [38]
+
+
+def test_headers_are_included(spark: "SparkSession", broker: Broker, topics: Topics) -> None:
+    topic = topics.create("spark-headers")
+    producer = KafkaProducer(bootstrap_servers=broker.bootstrap)
+    producer.send(topic, value=b"with", headers=[("colour", b"blue"), ("colour", b"green"), ("empty", b"")])
+    producer.send(topic, value=b"without")
+    producer.close(timeout=DEADLINE_S)
+    rows = source(spark, broker, subscribe=topic, includeHeaders="true").orderBy("offset").collect()
+    assert [(header["key"], bytes(header["value"])) for header in rows[0]["headers"]] == [
+        ("colour", b"blue"),
+        ("colour", b"green"),
+        ("empty", b""),
+    ]
+    assert rows[1]["headers"] is None
+
+
+def test_every_codec_is_read(spark: "SparkSession", broker: Broker, topics: Topics) -> None:
+    topic = topics.create("spark-codecs", partitions=len(CODECS))
+    rows = {index: [f"{codec}-{number}".encode() * 20 for number in range(200)] for index, codec in enumerate(CODECS)}
+    for index, codec in enumerate(CODECS):
+        produce_values(broker.bootstrap, topic, rows[index], partition=index, compression_type=codec, linger_ms=20)
+    assert values(source(spark, broker, subscribe=topic)) == [value for index in range(len(CODECS)) for value in rows[index]]
+
+
+def test_a_pattern_reads_every_topic_that_matches(spark: "SparkSession", broker: Broker, topics: Topics) -> None:
+    stem = unique_name("spark-pattern")
+    names = [topics.create(f"{stem}-{part}") for part in ("a", "b")]
+    for name in names:
+        produce_values(broker.bootstrap, name, [name.encode()])
+    found = source(spark, broker, subscribePattern=f"{stem}-.*").collect()
+    assert {(row["topic"], bytes(row["value"]).decode()) for row in found} == {(name, name) for name in names}
+
+
+def test_a_stream_resumes_from_its_checkpoint(spark: "SparkSession", broker: Broker, topics: Topics, tmp_path: Path) -> None:
+    topic = topics.create("spark-stream")
+    stream = Stream(spark, broker, tmp_path, subscribe=topic, startingOffsets="earliest")
+    produce_values(broker.bootstrap, topic, numbered(0, 30))
+    assert sum(batch["numInputRows"] for batch in stream.run_once()) == 30
+    assert stream.rows() == numbered(0, 30)
+
+    produce_values(broker.bootstrap, topic, numbered(30, 45))
+    assert sum(batch["numInputRows"] for batch in stream.run_once()) == 15
+    assert stream.rows() == numbered(0, 45)
+
+    # Then a query that keeps running, is stopped while its topic grows, and starts again from the same checkpoint.
+    query = stream.start()
+    try:
+        produce_values(broker.bootstrap, topic, numbered(45, 60))
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    produce_values(broker.bootstrap, topic, numbered(60, 75))
+    query = stream.start()
+    try:
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert stream.rows() == numbered(0, 75)
+
+
+def test_a_stream_takes_no_more_than_it_was_told_per_batch(
+    spark: "SparkSession", broker: Broker, topics: Topics, tmp_path: Path
+) -> None:
+    topic = topics.create("spark-limit")
+    produce_values(broker.bootstrap, topic, numbered(0, 50))
+    stream = Stream(spark, broker, tmp_path, subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger="20")
+    batches = [batch["numInputRows"] for batch in stream.run_once() if batch["numInputRows"]]
+    assert batches == [20, 20, 10]
+    assert stream.rows() == numbered(0, 50)
+
+
+def test_the_sink_writes_rows_that_kafka_python_reads(spark: "SparkSession", broker: Broker, topics: Topics) -> None:
+    topic = topics.create("spark-sink", partitions=2)
+    frame = spark.range(200).selectExpr(
+        "CAST(CONCAT('key-', id) AS BINARY) AS key",
+        "IF(id = 7, NULL, CAST(CONCAT('row-', id) AS BINARY)) AS value",
+        "CAST(id % 2 AS INT) AS partition",
+        "ARRAY(NAMED_STRUCT('key', 'id', 'value', CAST(CAST(id AS STRING) AS BINARY))) AS headers",
+    )
+    writer = frame.write.format("kafka").option("kafka.bootstrap.servers", broker.bootstrap).option("topic", topic)
+    writer.option("includeHeaders", "true").save()
+    found = {
+        record.key: (record.value, partition, [tuple(header) for header in record.headers])
+        for partition, records in read_topic(broker.bootstrap, topic).items()
+        for record in records
+    }
+    assert found == {
+        f"key-{number}".encode(): (
+            None if number == 7 else f"row-{number}".encode(),
+            number % 2,
+            [("id", str(number).encode())],
+        )
+        for number in range(200)
+    }
+
+
+def test_a_stream_flows_from_topic_to_topic(spark: "SparkSession", broker: Broker, topics: Topics, tmp_path: Path) -> None:
+    origin, target = topics.create("spark-from"), topics.create("spark-to")
+    for start in (0, 25):
+        produce_values(broker.bootstrap, origin, numbered(start, start + 25))
+        reader = spark.readStream.format("kafka").option("kafka.bootstrap.servers", broker.bootstrap)
+        rows = reader.option("subscribe", origin).option("startingOffsets", "earliest").load().select("value")
+        writer = rows.writeStream.format("kafka").option("kafka.bootstrap.servers", broker.bootstrap).option("topic", target)
+        query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+        try:
+            assert query.awaitTermination(STREAM_TIMEOUT_S), "the query did not end"
+        finally:
+            query.stop()
+    assert read_values(broker.bootstrap, target) == numbered(0, 50)

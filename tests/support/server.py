@@ -1,0 +1,239 @@
+"""A real kwire process, started, watched, stopped and killed by a test.
+
+The process is the installed `kwire` command beside the running Python. Its two streams go to files in its directory, so that a failing
+test can show them; the first line starting with `ready ` tells the addresses it listens on.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+HOST = "127.0.0.1"
+READY_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 20.0
+POLL_INTERVAL_S = 0.02
+OUTPUT_TAIL_BYTES = 8 * 1024
+# Settings every test server gets unless the test says otherwise: a group of one member should not wait three seconds for company.
+TEST_SETTINGS = {"group.initial.rebalance.delay.ms": "0"}
+
+Value = TypeVar("Value")
+
+_processes: "weakref.WeakSet[KwireProcess]" = weakref.WeakSet()
+
+
+@dataclass(frozen=True)
+class Broker:
+    """Where clients connect, and the process behind it if it is one of ours."""
+
+    bootstrap: str
+    process: "KwireProcess | None" = None
+
+    @property
+    def address(self) -> tuple[str, int]:
+        host, _, port = self.bootstrap.rpartition(":")
+        return host, int(port)
+
+
+class ServerFailed(AssertionError):
+    """The server did not do what every server must: start, stop, keep running."""
+
+
+def wait_until(condition: Callable[[], Value], what: str, timeout_s: float = 20.0) -> Value:
+    """Ask `condition` again and again until its answer is true, and return that answer."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        answer = condition()
+        if answer:
+            return answer
+        if time.monotonic() >= deadline:
+            raise AssertionError(f"not within {timeout_s} s: {what}; last answer {answer!r}")
+        time.sleep(POLL_INTERVAL_S)
+
+
+def kwire_command() -> Path:
+    """The command under test; KWIRE_TEST_COMMAND puts another program with the same contract in its place."""
+    override = os.environ.get("KWIRE_TEST_COMMAND")
+    return Path(override) if override else Path(sys.executable).with_name("kwire")
+
+
+def started_processes() -> list["KwireProcess"]:
+    """Every process object alive in this test run, for reports of failed tests."""
+    return sorted(_processes, key=lambda process: str(process.directory))
+
+
+class KwireProcess:
+    """One server and its data directory.
+
+    Ports left at 0 are chosen by the first start and kept by every later one, so clients find the server again after a kill.
+    A port of None leaves the flag out: the address then comes from a configuration file.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        settings: Mapping[str, str] | None = None,
+        env: Mapping[str, str] | None = None,
+        kafka_port: int | None = 0,
+        http_port: int | None = 0,
+        data_dir: Path | None = None,
+        arguments: Sequence[str] = (),
+    ) -> None:
+        self.directory = directory
+        self.data_dir = data_dir if data_dir is not None else directory / "data"
+        self.settings = {**TEST_SETTINGS, **(settings or {})}
+        self.env = dict(env or {})
+        self.arguments = list(arguments)
+        self.kafka_port = kafka_port
+        self.http_port = http_port
+        self.names_data_dir = True
+        self.ready_line = ""
+        self.stdout_path = directory / "stdout.log"
+        self.stderr_path = directory / "stderr.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._reader: threading.Thread | None = None
+        self._is_ready = threading.Event()
+        self._started_at = 0.0
+        self._ready_after_s = 0.0
+        directory.mkdir(parents=True, exist_ok=True)
+        _processes.add(self)
+
+    @property
+    def bootstrap(self) -> str:
+        return f"{HOST}:{self.kafka_port}"
+
+    @property
+    def broker(self) -> Broker:
+        return Broker(self.bootstrap, self)
+
+    @property
+    def kafka_address(self) -> tuple[str, int]:
+        assert self.kafka_port
+        return HOST, self.kafka_port
+
+    @property
+    def http_url(self) -> str:
+        return f"http://{HOST}:{self.http_port}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def command(self) -> list[str]:
+        command = [str(kwire_command()), "serve"]
+        if self.kafka_port is not None:
+            command += ["--kafka", f"{HOST}:{self.kafka_port}"]
+        if self.http_port is not None:
+            command += ["--http", f"{HOST}:{self.http_port}"]
+        if self.names_data_dir:
+            command += ["--data-dir", str(self.data_dir)]
+        for name, value in self.settings.items():
+            command += ["--set", f"{name}={value}"]
+        return command + self.arguments
+
+    def start(self) -> None:
+        """Start the process and return at once; `ready` waits for it."""
+        assert not self.is_running, "already running"
+        self._is_ready.clear()
+        self.ready_line = ""
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("KAFKA_")}
+        with self.stderr_path.open("ab") as stderr:
+            self._started_at = time.monotonic()
+            self._process = subprocess.Popen(
+                self.command(),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                env={**environment, **self.env},
+            )
+        self._reader = threading.Thread(target=self._read_stdout, args=(self._process,), daemon=True)
+        self._reader.start()
+
+    def _read_stdout(self, process: "subprocess.Popen[bytes]") -> None:
+        assert process.stdout is not None
+        with self.stdout_path.open("ab") as copy, process.stdout:
+            for line in process.stdout:
+                copy.write(line)
+                copy.flush()
+                if line.startswith(b"ready ") and not self._is_ready.is_set():
+                    self._ready_after_s = time.monotonic() - self._started_at
+                    self.ready_line = line.decode().rstrip("\n")
+                    self._is_ready.set()
+
+    def ready(self, timeout_s: float = READY_TIMEOUT_S) -> float:
+        """Wait for the ready line, take the ports from it, and return the seconds it took to appear."""
+        deadline = time.monotonic() + timeout_s
+        while not self._is_ready.wait(POLL_INTERVAL_S):
+            if not self.is_running:
+                raise ServerFailed(
+                    f"the server ended with {self.exit_code()} before it was ready\n{self.output_tail()}"
+                )
+            if time.monotonic() >= deadline:
+                raise ServerFailed(f"no ready line within {timeout_s} s\n{self.output_tail()}")
+        addresses = dict(part.split("=", 1) for part in self.ready_line.split()[1:])
+        self.kafka_port = int(addresses["kafka"].rpartition(":")[2])
+        if "http" in addresses:
+            self.http_port = int(addresses["http"].rpartition(":")[2])
+        return self._ready_after_s
+
+    def exit_code(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
+        """Wait for the end of the process."""
+        assert self._process is not None
+        try:
+            code = self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise ServerFailed(f"the server did not end within {timeout_s} s\n{self.output_tail()}") from None
+        if self._reader is not None:
+            self._reader.join(timeout_s)
+        return code
+
+    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
+        """Ask for a clean stop and return the exit code."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        return self.exit_code(timeout_s)
+
+    def kill(self) -> None:
+        """End the process as a crash does: at once, wherever it stands."""
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+            self.exit_code()
+
+    def restart(self, timeout_s: float = READY_TIMEOUT_S) -> float:
+        """Start again on the same ports and data, and return the seconds until ready."""
+        self.start()
+        return self.ready(timeout_s)
+
+    def anonymous_memory_bytes(self) -> int:
+        """Memory that is not file pages: what a flood of requests could make grow."""
+        return anonymous_memory_bytes(self.pid)
+
+    def output_tail(self) -> str:
+        parts = []
+        for path in (self.stdout_path, self.stderr_path):
+            if path.exists():
+                text = path.read_bytes()[-OUTPUT_TAIL_BYTES:].decode(errors="replace")
+                parts.append(f"--- {path}\n{text}")
+        return "\n".join(parts)
+
+
+def anonymous_memory_bytes(pid: int) -> int:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError(f"process {pid} reports no RssAnon")
