@@ -119,16 +119,17 @@ class Node:
             connection.abort()
 
     async def _register(self) -> tuple[str, int]:
-        """The cluster's id, and the number of this start: every start is a new leadership, so it is the leader epoch."""
+        """The cluster's id, and the number of this start, which is the leader epoch: every start leads anew."""
         entry = self._metastore.get(NODE_KEY)
-        known = entry.value if entry else {"cluster_id": self.config.cluster_id or _new_cluster_id(), "starts": -1}
-        if self.config.cluster_id and self.config.cluster_id != known["cluster_id"]:
+        cluster_id: str = entry.value["cluster_id"] if entry else self.config.cluster_id or _new_cluster_id()
+        if self.config.cluster_id not in (None, cluster_id):
             raise ValueError(
-                f"cluster.id is {self.config.cluster_id}, but {self.config.log.data_dir} belongs to {known['cluster_id']}"
+                f"cluster.id is {self.config.cluster_id}, but {self.config.log.data_dir} belongs to {cluster_id}"
             )
-        after = {**known, "starts": known["starts"] + 1}
-        await self._metastore.commit([Change(NODE_KEY, after, entry.revision if entry else 0)])
-        return after["cluster_id"], after["starts"]
+        starts: int = entry.value["starts"] + 1 if entry else 0
+        value = {"cluster_id": cluster_id, "starts": starts}
+        await self._metastore.commit([Change(NODE_KEY, value, entry.revision if entry else 0)])
+        return cluster_id, starts
 
     def _group_settings(self) -> GroupSettings:
         groups = self.config.groups

@@ -81,22 +81,21 @@ class _Opening:
         return os.path.join(self.directory, segment_name(base_offset))
 
     def run(self) -> LogState:
-        self.remove_empty_end()
-        if not self.bases:
-            return self.without_segments()
         checkpoint = self.checkpoint
-        last = self.bases[-1]
         if (
             checkpoint is not None
             and checkpoint.is_clean
-            and checkpoint.segment_base == last
-            and checkpoint.position == self.sizes[last]
+            and self.bases[-1:] == [checkpoint.segment_base]
+            and checkpoint.position == self.sizes[checkpoint.segment_base]
         ):
             self.trust(len(self.bases))
             self.segments[-1].know_timestamps(
                 checkpoint.max_timestamp, checkpoint.first_timestamp, checkpoint.created_ms
             )
             return self.state(checkpoint.offset)
+        self.remove_empty_end()
+        if not self.bases:
+            return self.without_segments()
         return self.state(self.walk())
 
     def state(self, log_end_offset: int) -> LogState:

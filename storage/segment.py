@@ -283,7 +283,7 @@ class LogSegment:
         if self._preparing_from == start:
             return
         self._preparing_from = start
-        target = self._next_capacity(start + self._step_bytes)
+        target = min(self._limit_bytes, start + self._step_bytes)
 
         def prepare() -> None:
             with self._lock:

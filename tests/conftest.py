@@ -7,7 +7,12 @@ import subprocess
 from collections.abc import Callable
 from functools import cache
 
+import hypothesis
 import pytest
+
+# A property is about what holds, not how fast: on a busy machine a time limit per example fails by chance.
+hypothesis.settings.register_profile("kwire", deadline=None)
+hypothesis.settings.load_profile("kwire")
 
 JAVA_VERSION_MIN = 17
 _LEFT_OUT = pytest.StashKey[dict[str, list[str]]]()

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from storage.log import LogRead
+from storage.segment import LogRead
 
 THREADS = 4
 

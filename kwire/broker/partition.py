@@ -14,7 +14,8 @@ from storage.errors import (
     OutOfOrderSequence,
     StorageError,
 )
-from storage.log import Appended, Log, LogRead
+from storage.log import Appended, Log
+from storage.segment import LogRead
 
 Watcher = Callable[["Partition"], None]
 
@@ -39,8 +40,18 @@ class Partition:
     of every rise, in the loop turn in which it happens; they must be quick and must not append.
     """
 
-    __slots__ = ("_clock", "_log", "_open_log", "_watchers", "appended_bytes", "high_watermark", "index", "leader_epoch",
-                 "settings", "topic_name")
+    __slots__ = (
+        "_clock",
+        "_log",
+        "_open_log",
+        "_watchers",
+        "appended_bytes",
+        "high_watermark",
+        "index",
+        "leader_epoch",
+        "settings",
+        "topic_name",
+    )
 
     def __init__(
         self,
@@ -75,7 +86,7 @@ class Partition:
         return self._log is not None
 
     def append(self, batch: memoryview, header: BatchHeader) -> Appended:
-        """The one door in. The batch is patched in place with its offset and epoch; raises StorageError or KafkaError."""
+        """The one door in. The batch gets its offset and epoch in place; raises StorageError or KafkaError."""
         settings = self.settings
         now_ms = self._clock.now_ms()
         if header.size_bytes > settings.max_message_bytes:

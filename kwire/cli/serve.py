@@ -7,8 +7,12 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kwire.config import Config, InvalidConfig, load
+
+if TYPE_CHECKING:
+    from kwire.node import Node
 
 # A thread that works in Python may hold the loop up for this long; the default of 5 ms is far above our latencies.
 SWITCH_INTERVAL_SECONDS = 0.0005

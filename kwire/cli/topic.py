@@ -19,7 +19,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     creating = _verb(verbs, "create", "create topics", create)
     creating.add_argument("names", metavar="TOPIC", nargs="+")
     creating.add_argument("--partitions", type=int, default=-1, help="how many (default: the server's num.partitions)")
-    creating.add_argument("--config", metavar="KEY=VALUE", action="append", default=[], help="a topic setting; repeatable")
+    creating.add_argument(
+        "--config", metavar="KEY=VALUE", action="append", default=[], help="a topic setting; repeatable"
+    )
     describing = _verb(verbs, "describe", "show partitions, offsets and settings", describe)
     describing.add_argument("names", metavar="TOPIC", nargs="+")
     deleting = _verb(verbs, "delete", "delete topics and their records", delete)
@@ -101,7 +103,9 @@ def _describe_one(admin: KafkaAdminClient, topic: dict[str, Any], options: argpa
     described = admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic["name"])])
     settings = _settings(described)
     if options.json:
-        print(json.dumps({"topic": topic["name"], "id": str(topic["topic_id"]), "partitions": rows, "configs": settings}))
+        print(
+            json.dumps({"topic": topic["name"], "id": str(topic["topic_id"]), "partitions": rows, "configs": settings})
+        )
         return
     print(f"{topic['name']}  id {topic['topic_id']}")
     _print(sorted(rows, key=lambda row: int(row["partition"])), tuple(rows[0]), options)

@@ -1,6 +1,6 @@
 """ApiVersions 0-5: what is served. Derived from the list of handlers, so it cannot promise what is not there.
 
-Version 5: a client may name the cluster and node it means to talk to; a mismatch tells it to bootstrap again (KIP-1242).
+Version 5: a client may name the cluster and node it means to reach; a mismatch makes it bootstrap again (KIP-1242).
 """
 
 import re
@@ -26,7 +26,7 @@ def handle(context: Context, request: ApiVersionsRequest) -> ApiVersionsResponse
 
 
 def refuse_version() -> ApiVersionsResponse:
-    """The answer to a version above ours, in version 0: only our own range, so that the client tries again (KIP-511)."""
+    """The answer to a version above ours, in version 0: our own range, so that the client tries again (KIP-511)."""
     return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[_range(API_VERSIONS)])
 
 

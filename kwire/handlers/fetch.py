@@ -17,6 +17,7 @@ from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.context import Context
 from kwire.handlers.epochs import check_epoch
 from kwire.wire.messages.fetch import (
+    AbortedTransaction,
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
@@ -24,7 +25,7 @@ from kwire.wire.messages.fetch import (
     PartitionData,
 )
 from storage.errors import StorageError
-from storage.log import LogRead
+from storage.segment import LogRead
 
 FIRST_TOPIC_ID_VERSION = 13
 READ_COMMITTED = 1
@@ -70,7 +71,7 @@ class _Attempt:
     def _read_topics(self, request: FetchRequest) -> list[FetchableTopicResponse]:
         topics = self._context.services.topics
         by_id = self._context.api_version >= FIRST_TOPIC_ID_VERSION
-        aborted: list[object] | None = [] if request.isolation_level == READ_COMMITTED else None
+        aborted: list[AbortedTransaction] | None = [] if request.isolation_level == READ_COMMITTED else None
         responses = []
         for asked in request.topics:
             topic = topics.get_by_id(asked.topic_id) if by_id else topics.get(asked.topic)
@@ -88,7 +89,9 @@ class _Attempt:
             responses.append(FetchableTopicResponse(topic=asked.topic, topic_id=asked.topic_id, partitions=answers))
         return responses
 
-    def _read(self, partition: Partition | None, asked: FetchPartition, aborted: list[object] | None) -> PartitionData:
+    def _read(
+        self, partition: Partition | None, asked: FetchPartition, aborted: list[AbortedTransaction] | None
+    ) -> PartitionData:
         if partition is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         check_epoch(partition, asked.current_leader_epoch)

@@ -1,6 +1,6 @@
 """ListOffsets 1-11: an offset by position or by time.
 
-- Timestamps below zero ask for a position: -1 latest (what a reader may see), -2 earliest, -3 the largest timestamp (7+),
+- Timestamps below zero ask for a position: -1 latest a reader may see, -2 earliest, -3 the largest timestamp (7+),
   -4 earliest on local disk (8+), -5 latest tiered (9+), -6 earliest not yet tiered (11+). Nothing is tiered here: -4 is
   the earliest, -5 and -6 find nothing.
 - A time with no record at or after it finds offset -1 with timestamp -1, never a watermark.

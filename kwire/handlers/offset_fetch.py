@@ -1,16 +1,23 @@
 """OffsetFetch 1-10: read the positions of one or more groups.
 
 - A partition without a committed offset is answered -1 and no error; the leader epoch is the committed one or -1.
-- An offset committed for an earlier topic of the same name does not count.
+- An offset committed for a topic that has been deleted does not count, also if the name has come back since.
 - 2: null topics means all, and an error of the whole group. 3: throttling. 5: leader epoch.
 - 7: require_stable; without transactions every offset is stable. 8: several groups. 9: member id and epoch of
-  consumer-protocol groups. 10: topic ids instead of names; a topic that no longer exists is left out of "all".
+  consumer-protocol groups. 10: topic ids instead of names.
 """
 
 from collections.abc import Awaitable, Iterable
 
 from kwire.coordinator.asking import all_of, answer_of
-from kwire.coordinator.group.commands import NO_LEADER_EPOCH, NO_OFFSET, FetchAnswer, FetchOffsets, TopicToFetch
+from kwire.coordinator.group.commands import (
+    NO_LEADER_EPOCH,
+    NO_OFFSET,
+    FetchAnswer,
+    FetchedTopic,
+    FetchOffsets,
+    TopicToFetch,
+)
 from kwire.errors import ErrorCode
 from kwire.handlers.context import Context
 from kwire.wire.messages.offset_fetch import (
@@ -36,14 +43,27 @@ def handle(context: Context, request: OffsetFetchRequest) -> OffsetFetchResponse
     if context.api_version >= FIRST_VERSION_OF_SEVERAL_GROUPS:
         answers = [_fetch_group(context, group) for group in request.groups]
         return all_of(answers, lambda groups: OffsetFetchResponse(groups=groups))
-    topics = None if request.topics is None else [_to_fetch(context, topic) for topic in request.topics]
+    topics = None if request.topics is None else [_to_fetch(topic) for topic in request.topics]
     command = FetchOffsets(group_id=request.group_id, topics=topics)
     return answer_of(context.services.groups, command, lambda answer: _single(context, command, answer))
 
 
-def _to_fetch(context: Context, asked: OffsetFetchRequestTopic | OffsetFetchRequestTopics) -> TopicToFetch:
-    topic = context.services.topics.get(asked.name)
-    return TopicToFetch(asked.name, topic.topic_id if topic else ZERO_UUID, asked.partition_indexes)
+def _to_fetch(asked: OffsetFetchRequestTopic | OffsetFetchRequestTopics) -> TopicToFetch:
+    return TopicToFetch(asked.name, asked.partition_indexes)
+
+
+def _current(context: Context, answer: FetchAnswer, asked: object | None) -> list[FetchedTopic]:
+    """What was committed for topics that still exist: others have no offset, or are left out if all were asked for."""
+    topics = []
+    for fetched in answer.topics:
+        topic = context.services.topics.get(fetched.topic)
+        ids = (ZERO_UUID, topic.topic_id) if topic else ()
+        offsets = [(index, found if found and found.topic_id in ids else None) for index, found in fetched.offsets]
+        if asked is None:
+            offsets = [(index, found) for index, found in offsets if found]
+        if offsets or asked is not None:
+            topics.append(FetchedTopic(fetched.topic, offsets))
+    return topics
 
 
 # Versions 1-7: one group, its error at the top
@@ -67,7 +87,7 @@ def _single(context: Context, command: FetchOffsets, answer: FetchAnswer) -> Off
                     for partition, committed in topic.offsets
                 ],
             )
-            for topic in answer.topics
+            for topic in _current(context, answer, command.topics)
         ],
     )
 
@@ -93,13 +113,13 @@ def _fetch_group(
     if asked.topics is not None and context.api_version >= FIRST_VERSION_OF_TOPIC_IDS:
         topics = _by_id(context, asked.topics, unknown)
     elif asked.topics is not None:
-        topics = [_to_fetch(context, topic) for topic in asked.topics]
+        topics = [_to_fetch(topic) for topic in asked.topics]
     command = FetchOffsets(group_id=asked.group_id, topics=topics)
 
     def shape(answer: FetchAnswer) -> OffsetFetchResponseGroup:
         if answer.error is not ErrorCode.NONE:
             return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=answer.error)
-        return OffsetFetchResponseGroup(group_id=asked.group_id, topics=[*_topics(context, answer), *unknown])
+        return OffsetFetchResponseGroup(group_id=asked.group_id, topics=[*_topics(context, command, answer), *unknown])
 
     return answer_of(context.services.groups, command, shape)
 
@@ -112,7 +132,7 @@ def _by_id(
     for one in asked:
         topic = context.services.topics.get_by_id(one.topic_id)
         if topic is not None:
-            found.append(TopicToFetch(topic.name, topic.topic_id, one.partition_indexes))
+            found.append(TopicToFetch(topic.name, one.partition_indexes))
             continue
         partitions = [
             OffsetFetchResponsePartitions(
@@ -124,15 +144,10 @@ def _by_id(
     return found
 
 
-def _topics(context: Context, answer: FetchAnswer) -> list[OffsetFetchResponseTopics]:
+def _topics(context: Context, command: FetchOffsets, answer: FetchAnswer) -> list[OffsetFetchResponseTopics]:
     topics = []
-    for fetched in answer.topics:
-        topic_id = ZERO_UUID
-        if context.api_version >= FIRST_VERSION_OF_TOPIC_IDS:
-            topic = context.services.topics.get(fetched.topic)
-            if topic is None:
-                continue
-            topic_id = topic.topic_id
+    for fetched in _current(context, answer, command.topics):
+        topic = context.services.topics.get(fetched.topic)
         partitions = [
             OffsetFetchResponsePartitions(
                 partition_index=partition,
@@ -142,5 +157,6 @@ def _topics(context: Context, answer: FetchAnswer) -> list[OffsetFetchResponseTo
             )
             for partition, committed in fetched.offsets
         ]
+        topic_id = topic.topic_id if topic else ZERO_UUID
         topics.append(OffsetFetchResponseTopics(name=fetched.topic, topic_id=topic_id, partitions=partitions))
     return topics

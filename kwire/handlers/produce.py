@@ -1,7 +1,7 @@
 """Produce 0-13: append record batches, answer when they are as safe as `acks` asks.
 
 - Versions 0-2 are advertised but carry formats that are no longer stored: each partition answers UNSUPPORTED_VERSION.
-- One batch per partition, as Kafka demands; it stays opaque: header checked, CRC checked, offset patched, bytes written.
+- One batch per partition, as Kafka demands; it stays opaque: header and CRC checked, offset patched, written.
 - acks 0 gets no answer (an error drops the connection, the only sign such a producer understands), 1 and all get theirs
   when the batch is readable.
 - A batch the producer already wrote (same id, epoch and sequence) is answered with its first offset.
@@ -53,9 +53,7 @@ def handle(context: Context, request: ProduceRequest) -> ProduceResponse | None:
                 answers.append(_failed(one.index, error.code, error.message))
             except StorageError as error:
                 answers.append(_failed(one.index, code_of(error), str(error)))
-        responses.append(
-            TopicProduceResponse(name=data.name, topic_id=data.topic_id, partition_responses=answers)
-        )
+        responses.append(TopicProduceResponse(name=data.name, topic_id=data.topic_id, partition_responses=answers))
     if request.acks == 0:
         _drop_on_failure(responses)
         return None
@@ -67,7 +65,9 @@ def _append(topic: Topic, data: PartitionProduceData, version: int) -> Partition
     if partition is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if topic.is_internal:
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Clients cannot append to the internal topic {topic.name}.")
+        raise KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION, f"Clients cannot append to the internal topic {topic.name}."
+        )
     batch = data.records
     if not batch:
         raise KafkaError(ErrorCode.INVALID_RECORD, "A produce request must carry exactly one batch per partition.")

@@ -1,4 +1,4 @@
-"""GET /healthz: the process answers. GET /readyz: the logs are loaded, every listener is open, no shutdown has begun."""
+"""GET /healthz: the process answers. GET /readyz: logs loaded, listeners open, no shutdown begun."""
 
 from aiohttp import web
 

@@ -73,7 +73,9 @@ class NodeCollector(Collector):
         accepted.add_metric(["accepted"], metrics.connections_accepted)
         accepted.add_metric(["refused"], metrics.connections_refused)
         yield accepted
-        closed = CounterMetricFamily("kwire_server_connections_closed", "Connections this node ended.", labels=["reason"])
+        closed = CounterMetricFamily(
+            "kwire_server_connections_closed", "Connections this node ended.", labels=["reason"]
+        )
         closed.add_metric(["idle"], metrics.connections_idled)
         closed.add_metric(["failed"], metrics.connections_failed)
         yield closed
@@ -129,7 +131,9 @@ class NodeCollector(Collector):
         with open("/proc/self/status") as status:
             memory = {line.split(":")[0]: line.split()[1] for line in status if line.startswith(("VmRSS", "RssAnon"))}
         yield GaugeMetricFamily(
-            "process_resident_memory_bytes", "Memory in use, mapped log pages included.", value=int(memory["VmRSS"]) * 1024
+            "process_resident_memory_bytes",
+            "Memory in use, mapped log pages included.",
+            value=int(memory["VmRSS"]) * 1024,
         )
         yield GaugeMetricFamily(
             "kwire_process_anonymous_memory_bytes",

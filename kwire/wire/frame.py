@@ -30,11 +30,14 @@ class ReceiveMemory:
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self._spares: list[memoryview] = []
 
-    def take(self, size: int) -> memoryview | None:
-        """A buffer of at least `size` bytes, or None when the bound would be passed."""
+    def take(self, size: int, instead_of: int = 0) -> memoryview | None:
+        """A buffer of at least `size` bytes, or None when the bound would be passed.
+
+        `instead_of` bytes are about to be given back for it, so they do not count against the bound.
+        """
         if SMALL_STEP_BYTES < size <= POOLED_STEP_BYTES:
             size = POOLED_STEP_BYTES
-        if self.used_bytes + size > self.limit_bytes:
+        if self.used_bytes - instead_of + size > self.limit_bytes:
             return None
         self.used_bytes += size
         if size == POOLED_STEP_BYTES and self._spares:
@@ -94,21 +97,18 @@ class FrameReader:
             self.close()
             return
         room = self._room(kept)
-        if self._own and room <= len(self._view):
+        if self._own:
             if self._start:
                 self._view[:kept] = bytes(self._view[self._start : self._end])
                 self._start, self._end = 0, kept
-            self.is_starved = False
-            return
-        buffer = self._memory.take(room)
-        if buffer is None and self._own:
-            self.is_starved = True
-            return
-        if buffer is None:
-            # Bytes that arrived cannot be sent back: these few are kept over the bound, and reading stops.
-            buffer = self._memory.overdraw(kept)
-        self._move(buffer, kept)
-        self.is_starved = kept == len(buffer)
+            larger = self._memory.take(room, len(self._view)) if room > len(self._view) else None
+            if larger is not None:
+                self._move(larger, kept)
+            self.is_starved = kept == len(self._view)
+        else:
+            # Bytes that arrived cannot be sent back: at the bound these few are kept all the same, and reading stops.
+            self._move(self._memory.take(room) or self._memory.overdraw(kept), kept)
+            self.is_starved = kept == len(self._view)
 
     def close(self) -> None:
         """Back to the scratch page; called when nothing is pending, and when the connection ends."""

@@ -229,10 +229,8 @@ def _constructor(fields: tuple[Field, ...]) -> Any:
     return names["__init__"]
 
 
-def _equal(self: Any, other: object) -> bool:
-    if type(other) is not type(self):
-        return NotImplemented
-    return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
+def _equal(self: Any, other: Any) -> bool:
+    return type(other) is type(self) and all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
 
 
 def _show(self: Any) -> str:

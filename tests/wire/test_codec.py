@@ -181,7 +181,9 @@ def test_a_length_that_the_bytes_cannot_hold_is_refused_without_making_room(name
 
 
 @pytest.mark.parametrize("name", LENGTHS)
-@pytest.mark.parametrize("lie", [b"\xff\xff\xff\xff\x07", b"\xff\xff\xff\xff\x0f", b"\xff\xff\xff\xff\x7f", b"\xff" * 5])
+@pytest.mark.parametrize(
+    "lie", [b"\xff\xff\xff\xff\x07", b"\xff\xff\xff\xff\x0f", b"\xff\xff\xff\xff\x7f", b"\xff" * 5]
+)
 def test_a_compact_length_that_the_bytes_cannot_hold_is_refused_without_making_room(name: str, lie: bytes) -> None:
     kind = next(f.kind for f in message_of(Sample).struct.fields if f.name == name)
     encoded = encode_message(sample(**{name: _empty(kind)}), 1) + bytes(64)
@@ -232,7 +234,9 @@ def test_null_is_refused_where_a_field_cannot_be_null(name: str, version: int) -
 
 
 def test_null_is_read_from_the_version_that_allows_it() -> None:
-    assert decode_message(Sample, 1, encode_message(sample(string_nullable_later=None), 1)).string_nullable_later is None
+    assert (
+        decode_message(Sample, 1, encode_message(sample(string_nullable_later=None), 1)).string_nullable_later is None
+    )
 
 
 @pytest.mark.parametrize("size", [126, 127, 128, 16382, 16383, 16384, 32767])
@@ -244,7 +248,9 @@ def test_lengths_on_both_sides_of_a_varint_border_agree(size: int, version: int)
 @pytest.mark.parametrize("count", [126, 127, 128])
 @pytest.mark.parametrize("version", [0, 1])
 def test_counts_on_both_sides_of_a_varint_border_agree(count: int, version: int) -> None:
-    check_agreement(sample(inners=[Inner(text="i")] * count, strings=["", "a"] * count, uuids=[b"u" * 16] * count), version)
+    check_agreement(
+        sample(inners=[Inner(text="i")] * count, strings=["", "a"] * count, uuids=[b"u" * 16] * count), version
+    )
 
 
 @pytest.mark.parametrize("size", [0, SMALL_RECORDS_BYTES - 1, SMALL_RECORDS_BYTES, 100_000])

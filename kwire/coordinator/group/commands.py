@@ -149,10 +149,7 @@ class CommittedOffset:
 
 @dataclass(frozen=True, slots=True)
 class TopicToFetch:
-    """A topic by name; with an id, offsets committed for an earlier topic of that name do not count."""
-
     topic: str
-    topic_id: bytes
     partitions: Sequence[int]
 
 

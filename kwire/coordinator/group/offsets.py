@@ -13,7 +13,6 @@ from kwire.coordinator.group.records import OffsetCommitKey, OffsetCommitRecord,
 from kwire.coordinator.group.settings import GroupSettings
 from kwire.coordinator.runtime import Moment, Result
 from kwire.errors import ErrorCode
-from kwire.wire.types import ZERO_UUID
 
 
 class CommittedOffsets:
@@ -46,8 +45,7 @@ class CommittedOffsets:
         fetched = []
         for asked in topics:
             by_partition = committed.get(asked.topic, {})
-            found = ((partition, by_partition.get(partition)) for partition in asked.partitions)
-            offsets = [(p, offset if offset and _is_of(offset, asked.topic_id) else None) for p, offset in found]
+            offsets = [(partition, by_partition.get(partition)) for partition in asked.partitions]
             fetched.append(FetchedTopic(asked.topic, offsets))
         return fetched
 
@@ -76,11 +74,6 @@ class CommittedOffsets:
             for topic, by_partition in topics.items():
                 for partition, committed in by_partition.items():
                     yield group_id, topic, partition, committed
-
-
-def _is_of(committed: CommittedOffset, topic_id: bytes) -> bool:
-    """False if the offset was committed for another topic that once had this name."""
-    return topic_id == ZERO_UUID or committed.topic_id in (ZERO_UUID, topic_id)
 
 
 def _to_record(command: CommitOffsets, asked: OffsetToCommit, moment: Moment) -> tuple[bytes, bytes | None]:

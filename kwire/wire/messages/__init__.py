@@ -21,6 +21,29 @@ from kwire.wire.messages.produce import PRODUCE
 from kwire.wire.messages.sync_group import SYNC_GROUP
 from kwire.wire.schema import Api
 
+__all__ = [
+    "APIS",
+    "API_VERSIONS",
+    "CREATE_PARTITIONS",
+    "CREATE_TOPICS",
+    "DELETE_TOPICS",
+    "DESCRIBE_CLUSTER",
+    "DESCRIBE_CONFIGS",
+    "FETCH",
+    "FIND_COORDINATOR",
+    "HEARTBEAT",
+    "INCREMENTAL_ALTER_CONFIGS",
+    "INIT_PRODUCER_ID",
+    "JOIN_GROUP",
+    "LEAVE_GROUP",
+    "LIST_OFFSETS",
+    "METADATA",
+    "OFFSET_COMMIT",
+    "OFFSET_FETCH",
+    "PRODUCE",
+    "SYNC_GROUP",
+]
+
 APIS: dict[int, Api] = {
     api.key: api
     for api in (

@@ -1,0 +1,1 @@
+"""Coordinators in virtual time: text scenarios, random histories, and the corners of the runtime."""

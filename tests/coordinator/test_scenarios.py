@@ -1,0 +1,18 @@
+"""Every scenario leaves the trace that its file says. `KWIRE_RERECORD=1` writes the traces anew, to review as a diff."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.coordinator.scenario import rerun
+
+SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
+
+
+@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
+def test_scenario_leaves_its_recorded_trace(path: Path) -> None:
+    trace = rerun(path)
+    if os.environ.get("KWIRE_RERECORD") == "1":
+        path.write_text(trace)
+    assert trace == path.read_text()

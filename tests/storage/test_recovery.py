@@ -1,0 +1,412 @@
+"""Opening a log again: nothing acknowledged is lost, nothing half written is served, nothing damaged is cut."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from storage import log as log_module
+from storage.batch import parse_header
+from storage.errors import DamagedLog
+from storage.files import Files
+from storage.log import Log
+from storage.recovery import is_zero, open_log, what_follows
+from storage.segment import segment_name
+from storage.settings import LogSettings
+from tests.support.batches import (
+    BOOT_ID,
+    NOW_MS,
+    LaterJobs,
+    UnsyncedFiles,
+    append,
+    make_batch,
+    make_log,
+    read_all,
+    run_now,
+)
+from tests.support.faulty_files import FaultyFiles
+
+SMALL = LogSettings(segment_bytes=4000, index_interval_bytes=256)
+OTHER_BOOT = "00000000-0000-0000-0000-00000000000f"
+
+
+class CountingFiles(UnsyncedFiles):
+    """Notes which files are mapped."""
+
+    def __init__(self) -> None:
+        self.map_count = 0
+
+    def map_readonly(self, fd: int, size: int) -> memoryview:
+        self.map_count += 1
+        return super().map_readonly(fd, size)
+
+
+def reopen(
+    directory: Path, *, boot_id: str = BOOT_ID, files: Files | None = None, settings: LogSettings = SMALL
+) -> Log:
+    return open_log(str(directory), files or UnsyncedFiles(), run_now, settings, boot_id)
+
+
+def kill(directory: Path, target: Path) -> Path:
+    """What the page cache holds at this moment, as a directory of its own."""
+    shutil.copytree(directory, target)
+    return target
+
+
+def fill(log: Log, count: int, *, producer_id: int = 7, start: int = 0) -> None:
+    for number in range(start, start + count):
+        append(
+            log,
+            make_batch(
+                2,
+                value=bytes(number % 90),
+                timestamp_ms=NOW_MS + number,
+                producer_id=producer_id,
+                producer_epoch=1,
+                base_sequence=2 * number,
+            ),
+            leader_epoch=number // 20,
+        )
+
+
+def assert_same(log: Log, other: Log) -> None:
+    assert (log.log_start_offset, log.log_end_offset) == (other.log_start_offset, other.log_end_offset)
+    assert log.epochs.entries == other.epochs.entries
+    assert read_all(log) == read_all(other)
+    assert log.size_bytes == other.size_bytes
+    state, expected = log.producers.get(7), other.producers.get(7)
+    assert (state is None) == (expected is None)
+    if state is not None and expected is not None:
+        assert (state.epoch, state.next_sequence) == (expected.epoch, expected.next_sequence)
+        assert state.batches == expected.batches
+    for timestamp_ms in (0, NOW_MS + 30, NOW_MS + 61, NOW_MS + 10_000):
+        assert log.offset_for_timestamp(timestamp_ms) == other.offset_for_timestamp(timestamp_ms)
+
+
+@pytest.mark.parametrize("boot_id", [BOOT_ID, OTHER_BOOT, ""])
+def test_after_a_clean_stop_nothing_of_the_data_is_read(tmp_path: Path, boot_id: str) -> None:
+    log = make_log(tmp_path / "p", settings=SMALL)
+    (tmp_path / "p").mkdir()
+    fill(log, 80)
+    log.advance_log_start_offset(5)
+    untouched = kill(tmp_path / "p", tmp_path / "q")
+    log.close()
+    files = CountingFiles()
+    again = reopen(tmp_path / "p", boot_id=boot_id, files=files)
+    assert files.map_count == 0
+    assert_same(again, reopen(untouched))
+    fill(again, 40, start=80)
+    assert again.log_end_offset == 240
+    assert len(read_all(again)) == 118
+
+
+@pytest.mark.parametrize("count", [0, 1, 5, 37, 80])
+@pytest.mark.parametrize("boot_id", [BOOT_ID, OTHER_BOOT])
+def test_a_killed_log_is_found_as_it_was(tmp_path: Path, count: int, boot_id: str) -> None:
+    (tmp_path / "p").mkdir()
+    log = make_log(tmp_path / "p", settings=SMALL)
+    fill(log, count)
+    again = reopen(kill(tmp_path / "p", tmp_path / "q"), boot_id=boot_id)
+    assert again.damage is None
+    assert_same(again, log)
+    fill(again, 50, start=count)
+    fill(log, 50, start=count)
+    assert_same(again, log)
+    twice = reopen(kill(tmp_path / "q", tmp_path / "r"), boot_id=boot_id)
+    assert_same(twice, log)
+
+
+@pytest.mark.parametrize("boot_id", [BOOT_ID, OTHER_BOOT])
+def test_a_log_killed_before_its_background_work_is_found_as_it_was(tmp_path: Path, boot_id: str) -> None:
+    (tmp_path / "p").mkdir()
+    jobs = LaterJobs()
+    log = make_log(tmp_path / "p", settings=SMALL, background=jobs)
+    fill(log, 80)
+    again = reopen(kill(tmp_path / "p", tmp_path / "q"), boot_id=boot_id)
+    assert_same(again, log)
+    for segment in list(again.segments())[:-1]:
+        assert Path(segment.path).stat().st_size == segment.size_bytes
+    again.close()
+    assert_same(reopen(tmp_path / "q", boot_id=boot_id), log)
+
+
+def test_the_walk_after_a_kill_starts_at_the_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "p").mkdir()
+    monkeypatch.setattr(log_module, "CHECKPOINT_INTERVAL_BYTES", 20_000)
+    settings = LogSettings(index_interval_bytes=1024)
+    log = make_log(tmp_path / "p", settings=settings)
+    fill(log, 400)
+    target = kill(tmp_path / "p", tmp_path / "q")
+    # A batch before the checkpoint is not looked at again, one behind it is.
+    (segment,) = log.segments()
+    assert segment.size_bytes > 40_000
+    path = target / segment_name(0)
+    data = bytearray(path.read_bytes())
+    data[10_100] ^= 1
+    path.write_bytes(data)
+    again = reopen(target, settings=settings)
+    assert again.damage is None
+    assert again.log_end_offset == 800
+    state = again.producers.get(7)
+    assert state is not None
+    assert state.next_sequence == 800
+    assert again.epochs.entries == log.epochs.entries
+    data[segment.size_bytes - 500] ^= 1
+    path.write_bytes(data)
+    assert reopen(target, settings=settings).damage is not None
+    data[segment.size_bytes - 500] ^= 1
+    path.write_bytes(data)
+    # After a power cut everything is looked at.
+    damage = reopen(target, settings=settings, boot_id=OTHER_BOOT).damage
+    assert damage is not None
+    assert damage.position <= 10_100
+
+
+def test_a_batch_torn_at_any_byte_is_cut(tmp_path: Path) -> None:
+    source = tmp_path / "p"
+    source.mkdir()
+    log = make_log(source, settings=SMALL)
+    fill(log, 3)
+    (segment,) = log.segments()
+    start = segment.size_bytes
+    append(log, make_batch(1, value=b"last" * 10))
+    data = (source / segment_name(0)).read_bytes()
+    for boot_id in (BOOT_ID, OTHER_BOOT):
+        # The last byte of the batch is a zero, so it is not missed.
+        for cut in range(start, segment.size_bytes - 1):
+            target = tmp_path / "q"
+            shutil.rmtree(target, ignore_errors=True)
+            shutil.copytree(source, target)
+            (target / segment_name(0)).write_bytes(data[:cut] + bytes(len(data) - cut))
+            again = reopen(target, boot_id=boot_id)
+            assert again.damage is None, cut
+            assert (again.log_end_offset, again.size_bytes) == (6, start), cut
+            assert (target / segment_name(0)).stat().st_size == start
+            assert append(again).base_offset == 6
+            again.close()
+
+
+def test_a_file_that_ends_inside_a_batch_is_cut(tmp_path: Path) -> None:
+    source = tmp_path / "p"
+    source.mkdir()
+    log = make_log(source, settings=SMALL)
+    fill(log, 3)
+    (segment,) = log.segments()
+    data = (source / segment_name(0)).read_bytes()[: segment.size_bytes]
+    last = len(data) - 62 - 10
+    for cut in range(last, len(data), 7):
+        (source / segment_name(0)).write_bytes(data[:cut])
+        assert reopen(source).log_end_offset == 4
+
+
+def test_a_torn_first_batch_leaves_an_empty_log(tmp_path: Path) -> None:
+    log = make_log(tmp_path)
+    append(log)
+    path = tmp_path / segment_name(0)
+    data = path.read_bytes()
+    path.write_bytes(data[:40] + bytes(len(data) - 40))
+    again = reopen(tmp_path)
+    assert (again.log_end_offset, again.segment_count, again.damage) == (0, 0, None)
+    assert append(again).base_offset == 0
+    assert len(read_all(again)) == 1
+
+
+def test_a_torn_first_batch_of_a_later_segment_reopens_the_one_before(tmp_path: Path) -> None:
+    (tmp_path / "p").mkdir()
+    log = make_log(tmp_path / "p", settings=LogSettings(segment_bytes=200))
+    for _ in range(3):
+        append(log)
+    last = tmp_path / "p" / segment_name(2)
+    data = last.read_bytes()
+    for number, torn in enumerate((b"", bytes(200), data[:50] + bytes(150))):
+        last.write_bytes(torn)
+        again = reopen(kill(tmp_path / "p", tmp_path / str(number)))
+        assert again.damage is None
+        assert again.log_end_offset == 2
+        append(again, make_batch(3))
+        assert len(read_all(again)) == 3
+        again.close()
+
+
+def test_damage_is_served_up_to_and_never_cut(tmp_path: Path) -> None:
+    log = make_log(tmp_path)
+    for _ in range(10):
+        append(log)
+    (segment,) = log.segments()
+    path = tmp_path / segment_name(0)
+    size = segment.size_bytes // 10
+    data = bytearray(path.read_bytes())
+    data[4 * size + 65] ^= 0x40
+    path.write_bytes(data)
+    again = reopen(tmp_path)
+    assert again.damage is not None
+    assert (again.damage.offset, again.damage.position, again.damage.path) == (4, 4 * size, str(path))
+    assert again.log_end_offset == 4
+    assert len(read_all(again)) == 4
+    with pytest.raises(DamagedLog):
+        append(again)
+    again.checkpoint()
+    again.close()
+    assert path.read_bytes() == data
+    assert reopen(tmp_path).damage == again.damage
+
+
+@pytest.mark.parametrize("position", [8, 16, 21, 60])
+def test_damage_in_a_header_is_damage(tmp_path: Path, position: int) -> None:
+    log = make_log(tmp_path)
+    for _ in range(3):
+        append(log)
+    (segment,) = log.segments()
+    path = tmp_path / segment_name(0)
+    data = bytearray(path.read_bytes())
+    data[segment.size_bytes // 3 + position] ^= 0x20
+    path.write_bytes(data)
+    again = reopen(tmp_path)
+    assert again.damage is not None
+    assert again.log_end_offset == 1
+
+
+def test_bytes_after_empty_space_are_damage(tmp_path: Path) -> None:
+    log = make_log(tmp_path)
+    append(log)
+    path = tmp_path / segment_name(0)
+    data = bytearray(path.read_bytes())
+    data[-1] = 1
+    path.write_bytes(data)
+    damage = reopen(tmp_path).damage
+    assert damage is not None
+    assert damage.offset == 1
+
+
+@pytest.mark.parametrize("boot_id", [BOOT_ID, OTHER_BOOT])
+def test_a_missing_segment_is_damage(tmp_path: Path, boot_id: str) -> None:
+    jobs = LaterJobs()
+    log = make_log(tmp_path, settings=LogSettings(segment_bytes=200), background=jobs)
+    for _ in range(5):
+        append(log)
+    (tmp_path / segment_name(2)).unlink()
+    again = reopen(tmp_path, boot_id=boot_id)
+    assert again.damage is not None
+    assert again.log_end_offset == 2
+
+
+def test_a_missing_log_with_a_checkpoint_is_damage(tmp_path: Path) -> None:
+    log = make_log(tmp_path)
+    append(log)
+    log.checkpoint()
+    (tmp_path / segment_name(0)).unlink()
+    again = reopen(tmp_path)
+    assert again.damage is not None
+    assert again.log_end_offset == 0
+
+
+def test_zeros_where_the_checkpoint_saw_batches_are_damage_after_a_kill(tmp_path: Path) -> None:
+    log = make_log(tmp_path)
+    for _ in range(3):
+        append(log)
+    log.checkpoint()
+    path = tmp_path / segment_name(0)
+    path.write_bytes(bytes(path.stat().st_size))
+    shutil.copytree(tmp_path, tmp_path / "q")
+    damage = reopen(tmp_path).damage
+    assert damage is not None
+    assert path.exists()
+    # After a power cut the same bytes are what was never synced.
+    again = reopen(tmp_path / "q", boot_id=OTHER_BOOT)
+    assert (again.damage, again.log_end_offset) == (None, 0)
+    assert len(again.producers) == 0
+    assert append(again).base_offset == 0
+
+
+def test_a_power_cut_loses_only_what_was_not_synced(tmp_path: Path) -> None:
+    files = FaultyFiles()
+    log = make_log(tmp_path, files=files, settings=SMALL)
+    fill(log, 50)
+    log.flush()
+    log.checkpoint()
+    synced, size_bytes = log.log_end_offset, log.size_bytes
+    fill(log, 3, start=50)
+    log.checkpoint()
+    files.cut_power()
+    again = reopen(tmp_path, boot_id=files.boot, files=files)
+    assert again.damage is None
+    assert (again.log_end_offset, again.size_bytes) == (synced, size_bytes)
+    state = again.producers.get(7)
+    assert state is not None
+    assert state.next_sequence == synced
+    assert again.epochs.entries[-1][1] < synced
+    fill(again, 20, start=50)
+    assert again.log_end_offset == synced + 40
+
+
+def test_a_lost_checkpoint_costs_a_walk_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "p").mkdir()
+    log = make_log(tmp_path / "p", settings=SMALL)
+    fill(log, 80)
+    for number, content in enumerate([None, b"", b"KWCP", bytes(100)]):
+        target = kill(tmp_path / "p", tmp_path / str(number))
+        (target / "checkpoint").unlink()
+        if content is not None:
+            (target / "checkpoint").write_bytes(content)
+        assert_same(reopen(target), log)
+
+
+@pytest.mark.parametrize("boot_id", [BOOT_ID, OTHER_BOOT])
+@pytest.mark.parametrize("content", [None, b"", b"x" * 64, bytes(160), b"\xff" * 33])
+def test_a_bad_index_is_built_again(tmp_path: Path, boot_id: str, content: bytes | None) -> None:
+    (tmp_path / "p").mkdir()
+    log = make_log(tmp_path / "p", settings=SMALL)
+    fill(log, 80)
+    log.checkpoint()
+    target = kill(tmp_path / "p", tmp_path / "q")
+    for path in target.glob("*.index"):
+        path.unlink()
+        if content is not None:
+            path.write_bytes(content)
+    assert_same(reopen(target, boot_id=boot_id), log)
+    log.close()
+    target = kill(tmp_path / "p", tmp_path / "r")
+    for path in target.glob("*.index"):
+        path.unlink()
+        if content is not None:
+            path.write_bytes(content)
+    assert_same(reopen(target, boot_id=boot_id), reopen(tmp_path / "p"))
+
+
+def test_the_log_start_survives_a_kill(tmp_path: Path) -> None:
+    (tmp_path / "p").mkdir()
+    log = make_log(tmp_path / "p", settings=SMALL)
+    fill(log, 30)
+    log.advance_log_start_offset(17)
+    again = reopen(kill(tmp_path / "p", tmp_path / "q"))
+    assert again.log_start_offset == 17
+    assert parse_header(again.read(17, 1000, 60).view).base_offset == 16
+
+
+def test_an_old_checkpoint_never_replaces_a_newer_one(tmp_path: Path) -> None:
+    (tmp_path / "p").mkdir()
+    jobs = LaterJobs()
+    log = make_log(tmp_path / "p", settings=SMALL, background=jobs)
+    fill(log, 30)
+    log.advance_log_start_offset(17)
+    jobs.run()
+    assert reopen(kill(tmp_path / "p", tmp_path / "q")).log_start_offset == 17
+
+
+def test_what_follows_the_last_batch_is_told_apart() -> None:
+    batch = bytes(make_batch())
+    assert what_follows(memoryview(bytes(500)), 0) == (False, None)
+    assert what_follows(memoryview(b""), 0) == (False, None)
+    assert what_follows(memoryview(batch[:70] + bytes(500)), 0) == (True, None)
+    assert what_follows(memoryview(batch[:12]), 0) == (True, None)
+    assert what_follows(memoryview(batch[:70] + bytes(500) + b"x"), 0)[1] is not None
+    assert what_follows(memoryview(bytes(100) + batch), 0)[1] is not None
+
+
+def test_zeros_are_recognised_over_many_chunks() -> None:
+    data = bytearray(3_000_000)
+    assert is_zero(memoryview(data), 0, len(data))
+    data[2_500_000] = 1
+    assert not is_zero(memoryview(data), 0, len(data))
+    assert is_zero(memoryview(data), 0, 2_500_000)
+    assert is_zero(memoryview(data), 2_500_001, len(data))
