@@ -111,6 +111,7 @@ _TABLE = (
         "What happens to old records: delete them, compact them to the last of each key, both, or (empty) neither.",
         "log.cleanup.policy",
         rule=one_of("compact", "delete"),
+        has_effect=False,
     ),
     _topic(
         "compression.gzip.level",
@@ -288,6 +289,7 @@ _TABLE = (
         "Copies that must have a record when the producer asks for acks=all.",
         "min.insync.replicas",
         rule=at_least(1),
+        has_effect=False,
     ),
     _topic(
         "preallocate",
@@ -339,6 +341,7 @@ _TABLE = (
         Kind.LONG,
         "Size of a partition beyond which the oldest segments go; -1 is no bound.",
         "log.retention.bytes",
+        has_effect=False,
     ),
     _topic(
         "retention.ms",
@@ -348,6 +351,7 @@ _TABLE = (
         BrokerSynonym("log.retention.minutes", _MINUTE_MS),
         BrokerSynonym("log.retention.hours", _HOUR_MS),
         rule=at_least(-1),
+        has_effect=False,
     ),
     _topic(
         "segment.bytes",

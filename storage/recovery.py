@@ -105,9 +105,11 @@ class _Opening:
         if self.checkpoint is not None and self.checkpoint.offset > log_end_offset:
             self.epochs.truncate_from_end(log_end_offset)
             self.producers.truncate(log_end_offset)
+        log_start_offset = min(log_start_offset, log_end_offset)
+        self.epochs.truncate_from_start(log_start_offset)
         return LogState(
             self.segments,
-            min(log_start_offset, log_end_offset),
+            log_start_offset,
             log_end_offset,
             self.epochs,
             self.producers,

@@ -8,6 +8,7 @@ from typing import Any
 
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError as ClientError
+from kafka.errors import for_code
 
 REQUEST_TIMEOUT_MS = 30_000
 
@@ -65,8 +66,8 @@ def create(admin: KafkaAdminClient, options: argparse.Namespace) -> None:
         if not equals:
             raise ValueError(f"--config takes KEY=VALUE, not {text!r}")
         configs[key] = value
-    admin.create_topics({name: {"num_partitions": options.partitions, "configs": configs} for name in options.names})
-    _say(options, "created")
+    wanted = {name: {"num_partitions": options.partitions, "configs": configs} for name in options.names}
+    _report(admin.create_topics(wanted, raise_errors=False)["topics"], "created", options)
 
 
 def describe(admin: KafkaAdminClient, options: argparse.Namespace) -> None:
@@ -79,8 +80,7 @@ def describe(admin: KafkaAdminClient, options: argparse.Namespace) -> None:
 
 
 def delete(admin: KafkaAdminClient, options: argparse.Namespace) -> None:
-    admin.delete_topics(options.names)
-    _say(options, "deleted")
+    _report(admin.delete_topics(options.names, raise_errors=False)["topics"], "deleted", options)
 
 
 def _describe_one(admin: KafkaAdminClient, topic: dict[str, Any], options: argparse.Namespace) -> None:
@@ -101,7 +101,8 @@ def _describe_one(admin: KafkaAdminClient, topic: dict[str, Any], options: argpa
         for one, partition in zip(topic["partitions"], partitions, strict=True)
     ]
     described = admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic["name"])])
-    settings = _settings(described)
+    # kafka-python leaves out what has its default: these are the settings made on the topic or on the server.
+    settings = {name: setting["value"] for name, setting in described["topic"][topic["name"]].items()}
     if options.json:
         print(
             json.dumps({"topic": topic["name"], "id": str(topic["topic_id"]), "partitions": rows, "configs": settings})
@@ -113,16 +114,22 @@ def _describe_one(admin: KafkaAdminClient, topic: dict[str, Any], options: argpa
         print(f"{name}={value}")
 
 
-def _settings(described: Any) -> dict[str, str]:
-    """The settings made on the topic itself; the rest are the server's."""
-    return {"described": str(described)}
-
-
-def _say(options: argparse.Namespace, what: str) -> None:
+def _report(results: Sequence[dict[str, Any]], done: str, options: argparse.Namespace) -> None:
+    """Say what was done to each topic; those that failed make the whole command fail, after the others are told."""
+    failed = [result for result in results if result["error_code"]]
+    names = [result["name"] for result in results if not result["error_code"]]
     if options.json:
-        print(json.dumps({what: options.names}))
+        print(json.dumps({done: names}))
     else:
-        print("\n".join(f"{what} {name}" for name in options.names))
+        for name in names:
+            print(f"{done} {name}")
+    if failed:
+        raise ValueError("\n".join(_reason(result) for result in failed))
+
+
+def _reason(result: dict[str, Any]) -> str:
+    error = for_code(result["error_code"])
+    return f"{result['name']}: {result['error_message'] or error.description or error.__name__}"
 
 
 def _print(rows: Sequence[dict[str, Any]], columns: Iterable[str], options: argparse.Namespace) -> None:

@@ -18,7 +18,6 @@ bytes. A value equal to its default is not written; a tag nobody knows is steppe
 """
 
 from collections.abc import Callable, Mapping
-from functools import cache
 from typing import Any, TypeVar
 
 from construct import (
@@ -97,9 +96,8 @@ BatchHeaderSpec = "record_batch_header" / Fields(
 )
 
 
-@cache
 def spec(cls: type[Any], version: int) -> Construct:
-    """The description of one message class in one version: parse gives Containers, build takes what `to_plain` gives."""
+    """Describe one message class in one version: parse gives Containers, build takes them or what `to_plain` gives."""
     message = message_of(cls)
     if version not in message.versions:
         raise WireError(f"{message.name} has no version {version}")

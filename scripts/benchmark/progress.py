@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 BAR_WIDTH = 24
+CLEAR_LINE = "\r\x1b[K"
 REFRESH_SECONDS = 1.0
 
 
@@ -41,11 +42,17 @@ class Progress:
     def note(self, text: str) -> None:
         self._write_line(text)
 
+    def close(self) -> None:
+        """Leave the live line empty for whatever is printed next."""
+        if self._live:
+            sys.stderr.write(CLEAR_LINE)
+            sys.stderr.flush()
+
     def _tick(self, title: str, finished: threading.Event) -> None:
         while True:
             filled = int(BAR_WIDTH * self._done_seconds / self._estimate_seconds) if self._estimate_seconds else 0
             bar = "█" * filled + "░" * (BAR_WIDTH - filled)
-            sys.stderr.write(f"\r\x1b[K{bar} {self._position()} {title} · {self._clock()}")
+            sys.stderr.write(f"{CLEAR_LINE}{bar} {self._position()} {title} · {self._clock()}")
             sys.stderr.flush()
             if finished.wait(REFRESH_SECONDS):
                 return
@@ -60,7 +67,7 @@ class Progress:
         return f"{_minutes(elapsed)} of about {_minutes(total)}"
 
     def _write_line(self, text: str) -> None:
-        clear = "\r\x1b[K" if self._live else ""
+        clear = CLEAR_LINE if self._live else ""
         sys.stderr.write(f"{clear}{text}\n")
         sys.stderr.flush()
 

@@ -35,7 +35,7 @@ def rows(samples: Sequence[Sample]) -> list[Row]:
 
 def _row(measure: Measure, figure: Callable[[str], float | None]) -> Row:
     kafka, kwire = figure(KAFKA), figure(KWIRE)
-    ratio = kwire / kafka if kwire is not None and kafka else None
+    ratio = kwire / kafka if measure.is_compared and kwire is not None and kafka else None
     judged = kwire if measure.bar and measure.bar.absolute else ratio
     met = measure.bar.is_met(judged) if measure.bar and judged is not None else None
     return Row(measure.title, measure.unit, kafka, kwire, ratio, str(measure.bar or ""), met)

@@ -5,6 +5,7 @@ every minute. The cold read comes last, because it throws out of the page cache 
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -119,15 +120,16 @@ class Schedule:
 def execute(steps: Sequence[Step], rounds: int, samples: list[Sample]) -> None:
     """Run the steps in order and collect into `samples`, so that what was measured survives a run that is cut short."""
     progress = Progress(len(steps), sum(step.estimate_seconds for step in steps))
-    for step in steps:
-        where = "warm-up" if step.round == WARM_UP_ROUND else f"round {step.round}/{rounds}"
-        with progress.step(f"{step.title} · {where}", step.estimate_seconds):
-            sample = _attempt(step)
-        step.server.check_alive()
-        if sample is not None:
-            samples.append(sample)
-            if sample.error:
-                progress.note(f"{step.title} failed: {sample.error}")
+    with closing(progress):
+        for step in steps:
+            where = "warm-up" if step.round == WARM_UP_ROUND else f"round {step.round}/{rounds}"
+            with progress.step(f"{step.title} · {where}", step.estimate_seconds):
+                sample = _attempt(step)
+            step.server.check_alive()
+            if sample is not None:
+                samples.append(sample)
+                if sample.error:
+                    progress.note(f"{step.title} failed: {sample.error}")
 
 
 def _attempt(step: Step) -> Sample | None:

@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
 
 from kwire.wire.messages import APIS
 from kwire.wire.schema import field, message, message_of, struct
@@ -25,10 +24,6 @@ from kwire.wire.types import (
 
 MESSAGES: list[type[Any]] = [cls for api in APIS.values() for cls in (api.request, api.response)]
 CASES: list[tuple[type[Any], int]] = [(cls, version) for cls in MESSAGES for version in message_of(cls).versions]
-
-# There are some three hundred cases, so each one gets few examples; a slow machine is no failure.
-FEW = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-FEWER = settings(FEW, max_examples=4)
 
 
 def case_names(cases: list[tuple[type[Any], int]]) -> list[str]:

@@ -8,6 +8,7 @@ choosing is much faster than inventing. `invented` is for the tests that can tak
 from functools import cache
 from typing import Any, TypeVar
 
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kwire.wire import types
@@ -17,20 +18,54 @@ from kwire.wire.types import Fixed, Varlen
 
 M = TypeVar("M")
 
+# There are some three hundred cases, so each one gets few examples; a slow machine is no failure.
+FEW = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+DRAWN_COUNT = 4
 LIST_LENGTH_MAX = 3
 # The bits of an integer by its format character; capitals are unsigned.
 INTEGER_BITS = {"b": 8, "h": 16, "H": 16, "i": 32, "I": 32, "q": 64}
-TEXTS = ["", "a", "topic-1", "Grüße, 世界 \U0001f30d", "\x00", "\ufeff", " ", "é" * 63, "a" * 126, "b" * 127, "ß" * 64]
-BYTES = [b"", b"\x00", b"\xff\xfe", b"k" * 126, b"l" * 127, b"m" * 128]
-RECORDS = [b"", b"r", bytes(range(256)), memoryview(b"s" * SMALL_RECORDS_BYTES), b"t" * (SMALL_RECORDS_BYTES - 1)]
-UUIDS = [types.ZERO_UUID, b"\xff" * 16, bytes(range(16))]
-FLOATS = [0.0, -0.5, 1e308, float("inf"), 5e-324]
+CHOICES: dict[Fixed | Varlen, list[Any]] = {
+    types.BOOL: [False, True],
+    types.FLOAT64: [0.0, -0.5, 1e308, float("inf"), 5e-324],
+    types.UUID: [types.ZERO_UUID, b"\xff" * 16, bytes(range(16))],
+    types.STRING: [
+        "",
+        "a",
+        "topic-1",
+        "Grüße, 世界 \U0001f30d",
+        "\x00",
+        "\ufeff",
+        "é" * 63,
+        "a" * 126,
+        "b" * 127,
+        "ß" * 64,
+    ],
+    types.BYTES: [b"", b"\x00", b"\xff\xfe", b"k" * 126, b"l" * 127, b"m" * 128],
+    types.RECORDS: [b"", bytes(range(256)), b"t" * (SMALL_RECORDS_BYTES - 1), memoryview(b"s" * SMALL_RECORDS_BYTES)],
+}
 
 
 def instances(cls: type[M], version: int) -> st.SearchStrategy[M]:
     """Any object that `cls` can be in this version; fields that the version does not carry keep their default."""
     made: st.SearchStrategy[M] = _structs(message_of(cls).struct, version)
     return made
+
+
+def drawn(cls: type[M], version: int) -> list[M]:
+    """A few such objects, the same ones all through a run, for tests that do much with each of them."""
+    if (cls, version) not in _drawn:
+        kept = _drawn[cls, version] = []
+
+        @settings(FEW, max_examples=DRAWN_COUNT, database=None)
+        @given(instances(cls, version))
+        def keep(message: M) -> None:
+            kept.append(message)
+
+        keep()
+    return _drawn[cls, version]
+
+
+_drawn: dict[tuple[type[Any], int], list[Any]] = {}
 
 
 def invented(kind: Kind) -> st.SearchStrategy[Any]:
@@ -73,10 +108,9 @@ def _arrays(kind: ArrayKind, version: int) -> st.SearchStrategy[list[Any]]:
 
 
 def _scalars(kind: Fixed | Varlen) -> list[Any]:
-    if isinstance(kind, Varlen):
-        return {types.STRING: TEXTS, types.BYTES: BYTES, types.RECORDS: RECORDS}[kind]
-    if kind.format not in INTEGER_BITS:
-        return {types.BOOL: [False, True], types.FLOAT64: FLOATS, types.UUID: UUIDS}[kind]
+    if kind in CHOICES:
+        return CHOICES[kind]
+    assert isinstance(kind, Fixed)
     lowest, highest = _limits(kind)
     return sorted({lowest, lowest + 1, max(lowest, -1), 0, 1, 0x1234 & highest, 0x123456789ABCDEF & highest, highest})
 

@@ -1,0 +1,109 @@
+"""The runtime on its own: order, loading, failure and closing."""
+
+import pytest
+
+from kwire.coordinator import runtime
+from kwire.coordinator.group.commands import CommitOffsets, FetchAnswer, FetchOffsets, JoinAnswer, JoinGroup
+from kwire.coordinator.group.commands import OffsetToCommit as Offset
+from kwire.coordinator.runtime import java_hash
+from kwire.errors import ErrorCode
+from tests.coordinator.world import World
+
+
+def commit(world: World, offset: int, group_id: str = "g") -> list[ErrorCode]:
+    """Commit one offset; the list fills when the answer comes."""
+    answers: list[ErrorCode] = []
+    world.groups.ask(CommitOffsets(group_id=group_id, offsets=[Offset("t", 0, offset)]), answers.extend)
+    return answers
+
+
+def fetch(world: World, group_id: str = "g") -> list[FetchAnswer]:
+    answers: list[FetchAnswer] = []
+    world.groups.ask(FetchOffsets(group_id=group_id, topics=None), answers.append)
+    return answers
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("", 0), ("abc", 96354), ("polygenelubricants", -(1 << 31)), ("grün", 3185949), ("a\U0001f600", 1866116)],
+)
+def test_hash_is_that_of_java(text: str, expected: int) -> None:
+    assert java_hash(text) == expected
+
+
+def test_group_with_the_smallest_hash_lives_in_shard_zero() -> None:
+    assert World().groups.shard_of("polygenelubricants") == 0
+
+
+def test_large_shard_answers_loading_until_replay_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    for offset in range(25):
+        commit(world, offset)
+    monkeypatch.setattr(runtime, "REPLAY_RECORDS_PER_TURN", 10)
+    world.restart()
+    assert commit(world, 99) == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
+    assert fetch(world)[0].error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    world.timers.advance(0)
+    (answer,) = fetch(world)
+    assert answer.error is ErrorCode.NONE
+    assert [committed and committed.offset for _, committed in answer.topics[0].offsets] == [24]
+
+
+def test_shard_that_cannot_be_read_is_not_available_and_tried_again() -> None:
+    world = World()
+    commit(world, 1)
+    shard = world.groups.shard_of("g")
+    whole = world.log.shards[shard]
+    world.log.shards[shard] = [(b"\x00\x01\x00", None), *whole]
+    world.restart()
+    assert commit(world, 2) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    world.log.shards[shard] = whole
+    assert commit(world, 3) == [ErrorCode.NONE]
+
+
+def test_record_of_an_unknown_type_is_left_alone() -> None:
+    world = World()
+    world.log.shards[world.groups.shard_of("g")] = [(b"\x00\x63whatever", b"\x00\x00")]
+    assert commit(world, 1) == [ErrorCode.NONE]
+
+
+def test_answers_leave_in_the_order_of_the_log() -> None:
+    world = World()
+    order: list[str] = []
+    world.log.is_holding = True
+    world.groups.ask(CommitOffsets(group_id="g", offsets=[Offset("t", 0, 1)]), lambda _: order.append("commit"))
+    world.groups.ask(FetchOffsets(group_id="g", topics=None), lambda _: order.append("fetch"))
+    assert order == []
+    world.log.release()
+    assert order == ["commit", "fetch"]
+
+
+def test_offset_committed_for_one_group_is_not_seen_by_another() -> None:
+    world = World()
+    commit(world, 1, "g")
+    assert fetch(world, "other")[0].topics == []
+
+
+def test_closing_answers_everyone_who_waits_and_stops_the_timers() -> None:
+    world = World()
+    answers: list[JoinAnswer] = []
+    command = JoinGroup(
+        group_id="g",
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+        protocol_type="consumer",
+        protocols=(("range", b""),),
+        requires_member_id=False,
+        fresh_id="1",
+    )
+    world.groups.ask(command, answers.append)
+    assert not answers
+    world.groups.close()
+    assert [answer.error for answer in answers] == [ErrorCode.NOT_COORDINATOR]
+    assert world.timers.live_count() == 0
+    assert commit(world, 1) == [ErrorCode.NOT_COORDINATOR]
+
+
+def test_too_many_waiting_commands_are_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "WAITING_COMMANDS_MAX", 0)
+    assert commit(World(), 1) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]

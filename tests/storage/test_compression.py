@@ -1,0 +1,97 @@
+"""The codecs: both ways, both shapes of snappy, and no more bytes than the budget."""
+
+import gzip
+import tracemalloc
+
+import cramjam
+import lz4.frame
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from storage.compression import compress, decompress
+from storage.errors import BudgetExceeded, DecompressionFailed, UnsupportedCompression
+from storage.format import GZIP, LZ4, SNAPPY, ZSTD
+
+CODECS = [GZIP, SNAPPY, LZ4, ZSTD]
+MEBIBYTE = 1024 * 1024
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@given(data=st.binary(max_size=300), repeats=st.integers(1, 2000))
+def test_what_goes_in_comes_out(codec: int, data: bytes, repeats: int) -> None:
+    data = data * repeats
+    assert decompress(codec, compress(codec, data), len(data)) == data
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_the_budget_is_exact(codec: int) -> None:
+    data = b"0123456789" * 20_000
+    packed = compress(codec, data)
+    assert decompress(codec, packed, len(data)) == data
+    with pytest.raises(BudgetExceeded):
+        decompress(codec, packed, len(data) - 1)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@given(data=st.binary(max_size=200))
+def test_random_bytes_are_refused_cleanly(codec: int, data: bytes) -> None:
+    try:
+        assert len(decompress(codec, data, MEBIBYTE)) <= MEBIBYTE
+    except (DecompressionFailed, BudgetExceeded):
+        pass
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_payload_cut_short_is_refused(codec: int) -> None:
+    data = b"0123456789" * 20_000
+    packed = compress(codec, data)
+    for size in (len(packed) - 1, len(packed) // 2, 1):
+        with pytest.raises(DecompressionFailed):
+            decompress(codec, packed[:size], MEBIBYTE)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_bomb_does_not_fill_the_memory(codec: int) -> None:
+    bombs = {
+        GZIP: gzip.compress(bytes(64 * MEBIBYTE)),
+        SNAPPY: bytes(cramjam.snappy.compress_raw(bytes(64 * MEBIBYTE))),
+        LZ4: lz4.frame.compress(bytes(64 * MEBIBYTE)),
+        # This one says how large it is, which makes the library ignore its own limit.
+        ZSTD: zstandard.ZstdCompressor(write_content_size=True).compress(bytes(64 * MEBIBYTE)),
+    }
+    tracemalloc.start()
+    try:
+        with pytest.raises(BudgetExceeded):
+            decompress(codec, bombs[codec], MEBIBYTE)
+        assert tracemalloc.get_traced_memory()[1] < 8 * MEBIBYTE
+    finally:
+        tracemalloc.stop()
+
+
+def test_raw_snappy_is_read_too() -> None:
+    data = b"0123456789" * 1000
+    assert decompress(SNAPPY, bytes(cramjam.snappy.compress_raw(data)), len(data)) == data
+
+
+def test_a_lying_snappy_block_is_refused() -> None:
+    packed = bytearray(compress(SNAPPY, b"0123456789" * 1000))
+    packed[16:20] = (2**31 - 1).to_bytes(4, "big")
+    with pytest.raises(DecompressionFailed):
+        decompress(SNAPPY, packed, MEBIBYTE)
+    packed[16:20] = b"\xff\xff\xff\xff"
+    with pytest.raises(DecompressionFailed):
+        decompress(SNAPPY, packed, MEBIBYTE)
+
+
+def test_several_gzip_members_are_one_payload() -> None:
+    assert decompress(GZIP, gzip.compress(b"one") + gzip.compress(b"two"), 100) == b"onetwo"
+
+
+def test_unknown_codecs_are_refused() -> None:
+    for codec in (0, 5, 7):
+        with pytest.raises(UnsupportedCompression):
+            compress(codec, b"")
+        with pytest.raises(UnsupportedCompression):
+            decompress(codec, b"", 10)
