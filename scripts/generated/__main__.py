@@ -3,10 +3,10 @@
 import sys
 from pathlib import Path
 
-from generated import configuration
+from generated import configuration, protocol
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-PAGES = {"configuration.md": configuration.render}
+PAGES = {"configuration.md": configuration.render, "protocol.md": protocol.render}
 
 
 def main(arguments: list[str]) -> int:

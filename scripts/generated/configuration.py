@@ -23,7 +23,7 @@ Settings have Kafka's names; what is kwire's alone starts with `kwire.`. A later
 
 A wrong value ends the start with a message that names where it was set. An unknown name in the file or the environment
 is warned about and kept, so that it can be seen with the rest; in a flag it is an error. Settings marked *no effect*
-are accepted and shown because Kafka knows them, and change nothing here.
+are accepted and shown because Kafka knows them, and change nothing here so far.
 """
 
 _TOPIC_INTRODUCTION = """\

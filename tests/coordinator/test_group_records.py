@@ -45,7 +45,7 @@ def test_committed_offset_with_its_own_expiry_is_stored_as_version_1() -> None:
 def test_offset_that_an_old_broker_stored_is_read() -> None:
     key_bytes, _ = encode_offset_commit(KEY, None)
     legacy_key = b"\x00\x00" + key_bytes[2:]
-    value = bytes.fromhex("0000" "0000000000000005" "0001" "78" "0000000000000007")
+    value = bytes.fromhex("000000000000000000050001780000000000000007")
     expected = OffsetCommitValue(offset=5, metadata="x", commit_timestamp=7)
     assert decode_record(legacy_key, value) == OffsetCommitRecord(KEY, expected)
 

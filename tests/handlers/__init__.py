@@ -1,0 +1,1 @@
+"""One file per API, with the stem of its handler."""

@@ -1,0 +1,34 @@
+import pytest
+
+from kwire.errors import ErrorCode
+from kwire.handlers.heartbeat import handle
+from kwire.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from tests.coordinator.context import call, context_of, joined
+from tests.coordinator.world import World
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_member_of_the_generation_is_welcome_and_others_are_not(version: int) -> None:
+    world = World(initial_rebalance_delay_ms=0)
+    member_id = joined(world)
+    errors = [
+        call(
+            handle,
+            context_of(world, version),
+            HeartbeatRequest(group_id="g", generation_id=generation_id, member_id=name),
+        ).error_code
+        for name, generation_id in ((member_id, 1), (member_id, 2), ("nobody", 1))
+    ]
+    assert errors == [ErrorCode.NONE, ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID]
+
+
+def test_heartbeat_is_answered_without_waiting() -> None:
+    world = World(initial_rebalance_delay_ms=0)
+    request = HeartbeatRequest(group_id="g", generation_id=1, member_id=joined(world))
+    assert isinstance(handle(context_of(world, 4), request), HeartbeatResponse)
+
+
+def test_static_member_that_was_replaced_is_told_apart_by_its_instance_id() -> None:
+    world = World(initial_rebalance_delay_ms=0)
+    request = HeartbeatRequest(group_id="g", generation_id=1, member_id=joined(world), group_instance_id="i")
+    assert call(handle, context_of(world, 4), request).error_code == ErrorCode.UNKNOWN_MEMBER_ID

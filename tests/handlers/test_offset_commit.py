@@ -1,0 +1,93 @@
+import asyncio
+
+import pytest
+
+from kwire.errors import ErrorCode
+from kwire.handlers.offset_commit import handle
+from kwire.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from tests.coordinator.context import call, context_of, joined, topic_id
+from tests.coordinator.world import World
+
+
+def topic(name: str, *partitions: int, metadata: str | None = None) -> OffsetCommitRequestTopic:
+    return OffsetCommitRequestTopic(
+        name=name,
+        topic_id=topic_id(name),
+        partitions=[
+            OffsetCommitRequestPartition(
+                partition_index=index,
+                committed_offset=10 + index,
+                committed_leader_epoch=4,
+                committed_metadata=metadata,
+            )
+            for index in partitions
+        ],
+    )
+
+
+def request(*topics: OffsetCommitRequestTopic, member_id: str = "", generation_id: int = -1) -> OffsetCommitRequest:
+    return OffsetCommitRequest(
+        group_id="g", generation_id_or_member_epoch=generation_id, member_id=member_id, topics=list(topics)
+    )
+
+
+def errors(response: OffsetCommitResponse) -> list[list[tuple[int, int]]]:
+    return [[(one.partition_index, one.error_code) for one in topic.partitions] for topic in response.topics]
+
+
+@pytest.mark.parametrize("version", range(2, 11))
+def test_known_partitions_are_stored_and_unknown_ones_refused(version: int) -> None:
+    world = World()
+    response = call(handle, context_of(world, version), request(topic("gone", 0), topic("t", 0, 3, 1)))
+    unknown = ErrorCode.UNKNOWN_TOPIC_ID if version >= 10 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert errors(response) == [[(0, unknown)], [(0, 0), (3, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), (1, 0)]]
+    assert [one.name for one in response.topics] == (["gone", "t"] if version < 10 else ["", ""])
+    stored = {
+        (name, partition): (committed.offset, committed.leader_epoch, committed.metadata, committed.topic_id)
+        for shard in world.groups.shards()
+        for _, name, partition, committed in shard.offsets.everything()
+    }
+    epoch = 4 if version >= 6 else -1
+    assert stored == {("t", 0): (10, epoch, "", topic_id("t")), ("t", 1): (11, epoch, "", topic_id("t"))}
+
+
+def test_nothing_known_is_answered_without_an_append() -> None:
+    world = World()
+    response = call(handle, context_of(world, 9), request(topic("gone", 0)))
+    assert errors(response) == [[(0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]]
+    assert world.log.shards == {}
+
+
+def test_metadata_that_is_too_long_is_refused_for_its_partition_alone() -> None:
+    world = World(offset_metadata_max_bytes=3)
+    response = call(
+        handle, context_of(world, 9), request(topic("t", 0, metadata="abcd"), topic("t", 1, metadata="abc"))
+    )
+    assert errors(response) == [[(0, ErrorCode.OFFSET_METADATA_TOO_LARGE)], [(1, 0)]]
+
+
+def test_error_of_the_group_is_given_to_every_partition() -> None:
+    world = World(initial_rebalance_delay_ms=0)
+    member_id = joined(world)
+    response = call(handle, context_of(world, 9), request(topic("t", 0, 1), member_id=member_id, generation_id=7))
+    assert errors(response) == [[(0, ErrorCode.ILLEGAL_GENERATION), (1, ErrorCode.ILLEGAL_GENERATION)]]
+
+
+def test_commit_is_answered_once_the_log_has_committed() -> None:
+    world = World()
+    world.log.is_holding = True
+
+    async def scenario() -> OffsetCommitResponse:
+        waiting = handle(context_of(world, 9), request(topic("t", 0)))
+        assert isinstance(waiting, asyncio.Future)
+        assert not waiting.done()
+        world.log.release()
+        response: OffsetCommitResponse = await asyncio.wait_for(waiting, 5)
+        return response
+
+    assert errors(asyncio.run(scenario())) == [[(0, 0)]]
