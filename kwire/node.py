@@ -59,7 +59,7 @@ class Node:
             log=CoordinatorLog(topics, OFFSETS_TOPIC),
             clock=clock,
             call_later=asyncio.get_running_loop().call_later,
-            settings=self._group_settings(),
+            settings=self._group_settings(topics),
         )
         apis = {key: handler.api for key, handler in HANDLERS.items()}
         services = Services(
@@ -131,15 +131,17 @@ class Node:
         await self._metastore.commit([Change(NODE_KEY, value, entry.revision if entry else 0)])
         return cluster_id, starts
 
-    def _group_settings(self) -> GroupSettings:
+    def _group_settings(self, topics: Topics) -> GroupSettings:
         groups = self.config.groups
+        # A group's place is its hash modulo the partitions the topic was made with, whatever is configured by now.
+        offsets = topics.get(OFFSETS_TOPIC)
         return GroupSettings(
             initial_rebalance_delay_ms=groups.initial_rebalance_delay_ms,
             min_session_timeout_ms=groups.session_timeout_ms_min,
             max_session_timeout_ms=groups.session_timeout_ms_max,
             max_size=groups.member_count_max,
             offset_metadata_max_bytes=groups.offset_metadata_bytes_max,
-            offsets_topic_num_partitions=groups.offsets_partition_count,
+            offsets_topic_num_partitions=len(offsets.partitions) if offsets else groups.offsets_partition_count,
         )
 
     def _in_background(self, work: Callable[[], None]) -> None:

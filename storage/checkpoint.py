@@ -1,7 +1,8 @@
 """The checkpoint of one partition: where its recovery may start, and what cannot be read off the batches cheaply.
 
 One small file, replaced as a whole. It says: up to ``offset``, which lies at ``position`` of the segment that begins
-at ``segment_base``, everything is in ``epochs`` and ``producers``. A checkpoint is a statement about the page cache of
+at ``segment_base``, everything is in ``epochs`` and ``producers``, and that the segments before ``walk_from`` are cut
+and sealed; those from it on may still have been in work. A checkpoint is a statement about the page cache of
 one run of the machine: after a power cut (another boot id) the batches behind it may be gone.
 """
 
@@ -22,7 +23,7 @@ CHECKPOINT_NAME: Final = "checkpoint"
 _MAGIC: Final = b"KWCP"
 _VERSION: Final = 1
 _PREFIX: Final = struct.Struct(">4sHI")
-_FACTS: Final = struct.Struct(">?qqqqqqqHII")
+_FACTS: Final = struct.Struct(">?qqqqqqqqHII")
 _EPOCH: Final = struct.Struct(">iq")
 _RETIRED: Final = 2**63
 
@@ -37,6 +38,7 @@ class Checkpoint:
     offset: int
     segment_base: int
     position: int
+    walk_from: int
     max_timestamp: int
     first_timestamp: int
     created_ms: int
@@ -53,6 +55,7 @@ class Checkpoint:
                     self.offset,
                     self.segment_base,
                     self.position,
+                    self.walk_from,
                     self.max_timestamp,
                     self.first_timestamp,
                     self.created_ms,
@@ -77,14 +80,15 @@ def decode_checkpoint(data: bytes) -> Checkpoint | None:
     if magic != _MAGIC or version != _VERSION or crc32c(body) != crc:
         return None
     facts = _FACTS.unpack_from(body)
-    boot_id_bytes, epoch_count, producers_bytes = facts[8:]
+    boot_id_bytes, epoch_count, producers_bytes = facts[9:]
     boot_id_end = _FACTS.size + boot_id_bytes
     epochs_end = boot_id_end + epoch_count * _EPOCH.size
     if epochs_end + producers_bytes != len(body):
         return None
     epochs = tuple((epoch, start_offset) for epoch, start_offset in _EPOCH.iter_unpack(body[boot_id_end:epochs_end]))
     boot_id = body[_FACTS.size : boot_id_end].decode("ascii", "replace")
-    (is_clean, log_start_offset, offset, segment_base, position, max_timestamp, first_timestamp, created_ms) = facts[:8]
+    is_clean, log_start_offset, offset, segment_base, position, walk_from, *times = facts[:9]
+    max_timestamp, first_timestamp, created_ms = times
     return Checkpoint(
         boot_id,
         is_clean,
@@ -92,6 +96,7 @@ def decode_checkpoint(data: bytes) -> Checkpoint | None:
         offset,
         segment_base,
         position,
+        walk_from,
         max_timestamp,
         first_timestamp,
         created_ms,

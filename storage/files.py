@@ -111,9 +111,9 @@ class Files:
         finally:
             self.close(fd)
 
-    def map_readonly(self, fd: int, size: int) -> memoryview:
-        """The first ``size`` bytes as a view of the page cache; the map lives as long as a slice of the view does."""
-        return memoryview(mmap.mmap(fd, size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ))
+    def map_readonly(self, fd: int, position: int, size: int) -> memoryview:
+        """A view of the page cache from a page boundary on; the map lives as long as a slice of the view does."""
+        return memoryview(mmap.mmap(fd, size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ, offset=position))
 
     # --- length
 

@@ -108,6 +108,13 @@ class SparseIndex:
     @classmethod
     def decode(cls, base_offset: int, data: bytes) -> SparseIndex:
         """The entries of an index file; ends at the first that cannot follow its predecessor."""
+        index = cls._of(base_offset, data)
+        index._keep_rising()
+        index.written_count = len(index)
+        return index
+
+    @classmethod
+    def _of(cls, base_offset: int, data: bytes) -> SparseIndex:
         index = cls(base_offset)
         data = data[: len(data) - len(data) % ENTRY_BYTES]
         words, wide = array("I", data), array("q", data)
@@ -115,7 +122,6 @@ class SparseIndex:
             words.byteswap()
             wide.byteswap()
         index.offsets, index.positions, index.timestamps = words[0::4], words[1::4], wide[1::2]
-        index._keep_rising()
         index.written_count = len(index)
         return index
 
@@ -142,7 +148,8 @@ def decode_sealed(base_offset: int, data: bytes, size_bytes: int) -> tuple[Spars
     mark, crc, max_timestamp = ENTRY.unpack(seal)
     if mark != _SEAL_MARK or crc != _seal_crc(entries, size_bytes, max_timestamp):
         return None
-    return SparseIndex.decode(base_offset, entries), max_timestamp
+    # The CRC vouches for the order of the entries, so they are not gone through one by one.
+    return SparseIndex._of(base_offset, entries), max_timestamp
 
 
 def _seal_crc(entries: bytes, size_bytes: int, max_timestamp: int) -> int:

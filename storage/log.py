@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from storage.batch import BatchHeader, parse_header, read_records, stamp_append_time
@@ -31,8 +31,9 @@ from storage.files import Files
 from storage.format import LENGTH_OVERHEAD, LOG_APPEND_TIME, NO_TIMESTAMP, PLACEMENT
 from storage.index import NO_MAX_TIMESTAMP
 from storage.producers import ProducerStates
-from storage.segment import EMPTY, LogRead, LogSegment
+from storage.segment import LogRead, LogSegment
 from storage.settings import Background, LogSettings
+from storage.windows import EMPTY
 
 # A killed process walks at most this much, and what one checkpoint takes to be written, when it starts again.
 CHECKPOINT_INTERVAL_BYTES: Final = 16 * 1024 * 1024
@@ -80,6 +81,11 @@ class LogState:
     epochs: LeaderEpochs
     producers: ProducerStates
     damage: Damage | None = None
+
+
+def _walk_from(segments: list[LogSegment], last: LogSegment) -> int:
+    """The first segment whose seal is still in work."""
+    return min((segment.base_offset for segment in segments if segment.is_seal_pending), default=last.base_offset)
 
 
 class Log:
@@ -249,6 +255,7 @@ class Log:
     def _settle(self, before: LogSegment | None, segment: LogSegment, offset: int) -> None:
         """Off the loop: make the finished segment durable, then the new name, then say so in the checkpoint."""
         finish_seal = before.seal() if before is not None else None
+        pending = [earlier for earlier in self._segments if earlier.is_seal_pending]
         # The facts are those before the first batch of the new segment: it is walked if we are killed now.
         number = self._checkpoint_file.take_number()
         checkpoint = self._describe(segment, offset, 0, is_clean=False)
@@ -257,18 +264,25 @@ class Log:
             try:
                 if finish_seal is not None:
                     finish_seal()
-                with disk_errors(f"sync {self._directory}"):
-                    self._files.fsync_dir(self._directory)
-                    self._checkpoint_file.write(number, checkpoint)
-            except DiskFailure as error:
+                self._sync_directory()
+                self._checkpoint_file.write(number, replace(checkpoint, walk_from=_walk_from(pending, segment)))
+            except StorageFailed as error:
                 self._refuse_after(error)
+            except (DiskFailure, OSError):
+                return  # a full disk: the seal is tried again at the stop, or the segment is walked at the next start
 
         self._background(settle)
 
-    def _refuse_after(self, error: DiskFailure) -> None:
+    def _sync_directory(self) -> None:
+        try:
+            self._files.fsync_dir(self._directory)
+        except OSError as error:
+            raise StorageFailed(f"sync {self._directory}: {error}", error.errno) from error
+
+    def _refuse_after(self, error: StorageFailed) -> None:
         # A log that was deleted meanwhile has no directory to sync; nobody appends to it any more.
         if self._refusal is None:
-            self._refusal = StorageFailed(str(error), error.error_number)
+            self._refusal = error
 
     # --- reading
 
@@ -298,6 +312,19 @@ class Log:
         if offset >= segment.next_offset and at + 1 < len(self._segments):
             segment = self._segments[at + 1]  # compaction removed the end of the one before
         return segment
+
+    def is_start_warm(self, offset: int) -> bool:
+        """Whether :meth:`read` from ``offset`` on would find its place without waiting for the disk."""
+        active = self._active
+        if active is None or not self.log_start_offset <= offset < self.log_end_offset:
+            return True
+        return (active if offset >= active.base_offset else self._segment_for(offset)).is_start_warm(offset)
+
+    def warm_start(self, offset: int) -> None:
+        """Load what that read needs (index, first pages); waits for the disk, so it belongs in a thread."""
+        if self._segments and self.log_start_offset <= offset < self.log_end_offset:
+            with disk_errors(f"read {self._directory}"):
+                self._segment_for(offset).warm_start(offset)
 
     # --- timestamps
 
@@ -409,6 +436,7 @@ class Log:
             offset=offset,
             segment_base=segment.base_offset,
             position=position,
+            walk_from=_walk_from(self._segments, segment),
             max_timestamp=segment.max_timestamp if position else NO_MAX_TIMESTAMP,
             first_timestamp=segment.first_timestamp,
             created_ms=segment.created_ms,
@@ -424,11 +452,10 @@ class Log:
         if segment is None:
             return
         try:
-            with disk_errors(f"sync {self._directory}"):
-                segment.flush()
-        except DiskFailure as error:
+            segment.flush()
+        except StorageFailed as error:
             self._refuse_after(error)
-            raise StorageFailed(str(error), error.error_number) from error
+            raise
 
     def release(self) -> None:
         """Give back the descriptors and maps of sealed segments; they come back when somebody reads there."""

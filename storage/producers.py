@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections import deque
+from itertools import chain
 from typing import Final, NamedTuple
 
 from storage.batch import BatchHeader
@@ -18,10 +19,14 @@ from storage.format import MAX_SEQUENCE
 # A client may have five requests in flight, so no more than five batches can come again.
 WINDOW_BATCHES: Final = 5
 # More producers than this on one partition push out those that were silent longest.
-PRODUCERS_MAX: Final = 20_000
+PRODUCERS_MAX: Final = 10_000
 
 _PRODUCER: Final = struct.Struct(">qhiqB")
 _BATCH: Final = struct.Struct(">iiqqq")
+# One call per producer: a checkpoint packs all of them on the log's thread.
+_PRODUCER_WITH_BATCHES: Final = [
+    struct.Struct(_PRODUCER.format + "iiqqq" * count).pack for count in range(WINDOW_BATCHES + 1)
+]
 
 
 class ProducedBatch(NamedTuple):
@@ -153,13 +158,19 @@ class ProducerStates:
 
     def encode(self) -> bytes:
         """All states, for the checkpoint."""
-        pieces = []
-        for producer_id, state in self._states.items():
-            pieces.append(
-                _PRODUCER.pack(producer_id, state.epoch, state.next_sequence, state.last_ms, len(state.batches))
-            )
-            pieces.extend(_BATCH.pack(*batch) for batch in state.batches)
-        return b"".join(pieces)
+        return b"".join(
+            [
+                _PRODUCER_WITH_BATCHES[len(state.batches)](
+                    producer_id,
+                    state.epoch,
+                    state.next_sequence,
+                    state.last_ms,
+                    len(state.batches),
+                    *chain.from_iterable(state.batches),
+                )
+                for producer_id, state in self._states.items()
+            ]
+        )
 
     @classmethod
     def decode(cls, data: bytes, producers_max: int = PRODUCERS_MAX) -> ProducerStates:

@@ -25,8 +25,9 @@ from storage.format import HEADER_BYTES, LENGTH_OVERHEAD, MIN_BATCH_LENGTH, NO_T
 from storage.index import NO_MAX_TIMESTAMP, SparseIndex, decode_sealed
 from storage.log import Damage, Log, LogState
 from storage.producers import ProducerStates
-from storage.segment import EMPTY, LogSegment, index_name, segment_name
+from storage.segment import LogSegment, index_name, segment_name
 from storage.settings import Background, LogSettings
+from storage.windows import EMPTY
 
 _NAME_DIGITS: Final = 20
 _CHUNK_BYTES: Final = 1024 * 1024
@@ -158,7 +159,7 @@ class _Opening:
             return EMPTY
         fd = self.files.open_read(self.path(base_offset))
         try:
-            return self.files.map_readonly(fd, size)
+            return self.files.map_readonly(fd, 0, size)
         finally:
             self.files.close(fd)
 
@@ -226,7 +227,9 @@ class _Opening:
         # Always from the checkpoint's segment at the latest: what follows it has to be replayed.
         at = max(bisect_right(self.bases, checkpoint.segment_base) - 1, 0)
         if self.is_same_boot and self.bases[at] == checkpoint.segment_base:
-            return at, checkpoint
+            if checkpoint.walk_from >= checkpoint.segment_base:
+                return at, checkpoint
+            return min(at, max(bisect_right(self.bases, checkpoint.walk_from) - 1, 0)), None
         return min(at, self.sealed_count()), None
 
     def walk_segment(self, base_offset: int, start: Checkpoint | None) -> _Walked:

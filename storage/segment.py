@@ -4,9 +4,9 @@ A segment owns ``<base offset>.log`` and ``<base offset>.index``. The file exist
 extended in steps by reserving zeroed space, the next step off the loop while the current one fills up, so appends
 neither wait for the file system nor meet a full disk halfway. Everything past :attr:`LogSegment.size_bytes` is zero.
 
-Readers get slices of a read-only map of the file: a ``pwrite`` shows in it at once. A map is replaced when the file
-outgrows it and dropped by reference only, so a slice stays good for as long as somebody holds it. The one cut a
-segment ever gets, when it is sealed, removes the zeros above the end, which no slice covers.
+Readers get slices of read-only maps of the file: a ``pwrite`` shows in them at once. Maps are dropped by reference
+only, so a slice stays good for as long as somebody holds it. The one cut a segment ever gets, when it is sealed,
+removes the zeros above the end, which no slice covers.
 
 Thread rule: everything is called by the log's thread, except the jobs that are handed to ``background`` and
 :meth:`LogSegment.warm_up`. Those hold ``_lock`` while they use the file descriptor, and the descriptor is closed only
@@ -21,11 +21,12 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from storage.errors import DamagedLog, DiskFailure, LogClosed, disk_errors
+from storage.errors import DamagedLog, DiskFailure, LogClosed, StorageFailed, disk_errors
 from storage.files import Files
 from storage.format import HEADER_BYTES, LENGTH_OVERHEAD, MAX_TIMESTAMP_POSITION, MIN_BATCH_LENGTH, STEP
 from storage.index import BLOCK_ENTRIES, ENTRY_BYTES, NO_MAX_TIMESTAMP, SparseIndex, decode_sealed
 from storage.settings import Background
+from storage.windows import EMPTY, MapWindows
 
 STEP_BYTES_MIN: Final = 64 * 1024
 STEP_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -38,15 +39,8 @@ RECENT_BYTES: Final = 8 * 1024 * 1024
 _WARM_UP_BYTES: Final = 256 * 1024
 _ZEROS: Final = bytes(64 * 1024)
 
-EMPTY: Final = memoryview(b"")
-
 _unpack_step = STEP.unpack_from
-_unpack_timestamp = struct.Struct(">q").unpack_from
-
-
-def batch_max_timestamp(view: memoryview, position: int) -> int:
-    max_timestamp: int = _unpack_timestamp(view, position + MAX_TIMESTAMP_POSITION)[0]
-    return max_timestamp
+_unpack_timestamp = struct.Struct(f">{MAX_TIMESTAMP_POSITION}xq").unpack_from
 
 
 def segment_name(base_offset: int) -> str:
@@ -102,6 +96,7 @@ class LogSegment:
         "_indexed_position",
         "_is_closed",
         "_limit_bytes",
+        "_loaded_index",
         "_lock",
         "_max_timestamp",
         "_prepared_capacity",
@@ -111,7 +106,7 @@ class LogSegment:
         "_room",
         "_spoiled_end",
         "_step_bytes",
-        "_view",
+        "_windows",
         "_written_from",
         "base_offset",
         "created_ms",
@@ -149,8 +144,10 @@ class LogSegment:
         self._max_timestamp: int | None = NO_MAX_TIMESTAMP
         self._index: SparseIndex | None = SparseIndex(base_offset)
         self._indexed_position = 0
+        # What a thread loaded for us; the log's thread takes it when it needs the index and has none.
+        self._loaded_index: tuple[SparseIndex, int] | None = None
         self._fd = -1
-        self._view: memoryview | None = None
+        self._windows = MapWindows(files)
         self._is_closed = False
         self.is_seal_pending = False
         # Bytes up to _room are appended without a second thought; beyond it _make_room looks what is to do.
@@ -314,15 +311,13 @@ class LogSegment:
         else:
             end, next_offset = self._boundary_at(upto)
         if end - start > max_bytes:
-            end, next_offset = self._boundary_within(start, start + max_bytes, at_least_one, end, next_offset)
+            end, next_offset = self._boundary_within(start, start + max_bytes, at_least_one)
         if end <= start:
             return LogRead(EMPTY, offset, None, start)
-        view = self._view
-        if view is None or len(view) < end:
-            view = self._map()
+        window_start, view = self._windows.find(start, end) or self._open_window(start, end)
         if next_offset not in read_ends:
             self._remember(next_offset, end)
-        return LogRead(view[start:end], next_offset, self, start)
+        return LogRead(view[start - window_start : end - window_start], next_offset, self, start)
 
     def remember_end(self) -> None:
         """A reader waits at the end: its next read starts here."""
@@ -338,82 +333,77 @@ class LogSegment:
     def position_of(self, offset: int) -> int:
         """Where the batch that holds ``offset`` begins (or the first one after it, where compaction left a gap)."""
         start, known_offset = self.index.place_for_offset(offset)
-        for position, _, last_offset in self._steps(start, known_offset):
+        for position, _, _, last_offset in self._steps(start, known_offset):
             if last_offset >= offset:
                 return position
         return self.size_bytes
 
     def _boundary_at(self, upto: int) -> tuple[int, int]:
         position = self._read_ends.get(upto)
-        if position is None:
-            position = self.position_of(upto)
-            self._remember(upto, position)
-        # When upto lies inside a batch, the whole batch is left out and its first offset is where to go on.
-        return position, min(upto, self._base_offset_at(position)) if position < self.size_bytes else upto
+        if position is not None:
+            return position, upto
+        start, known_offset = self.index.place_for_offset(upto)
+        for position, _, base_offset, last_offset in self._steps(start, known_offset):
+            if last_offset >= upto:
+                if base_offset < upto:
+                    # The whole batch is held back, so its first offset is where the reader goes on.
+                    return position, base_offset
+                self._remember(upto, position)
+                return position, upto
+        return self.size_bytes, upto
 
-    def _base_offset_at(self, position: int) -> int:
-        base_offset: int = _unpack_step(self._mapped(), position)[0]
-        return base_offset
-
-    def _boundary_within(
-        self, start: int, limit: int, at_least_one: bool, bound: int, bound_offset: int
-    ) -> tuple[int, int]:
+    def _boundary_within(self, start: int, limit: int, at_least_one: bool) -> tuple[int, int]:
         """The last known batch boundary at or below ``limit``; walks only when the index knows none behind start."""
-        position, offset = self.index.boundary_before(limit)
-        if position > start:
-            return position, offset
-        view = self._mapped()
-        position, next_offset = start, bound_offset
-        while position < bound:
-            base_offset, length, delta = _unpack_step(view, position)
-            if length < MIN_BATCH_LENGTH:
-                raise DamagedLog(f"{self.path}: no batch at {position}")
-            end = position + length + LENGTH_OVERHEAD
-            if end > limit:
-                if position == start and at_least_one:
-                    return end, base_offset + delta + 1
+        boundary = self.index.boundary_before(limit)
+        if boundary[0] > start:
+            return boundary
+        boundary = (start, -1)
+        for position, end, _, last_offset in self._steps(start):
+            if end > limit and not (at_least_one and position == start):
                 break
-            position, next_offset = end, base_offset + delta + 1
-        return position, next_offset
+            boundary = (end, last_offset + 1)
+            if end >= limit:
+                break
+        return boundary
 
-    def _steps(self, position: int, known_offset: int | None = None) -> Iterator[tuple[int, int, int]]:
-        """(position, base offset, last offset) of the batches from ``position`` on."""
-        view = self._mapped()
+    def _steps(self, position: int, known_offset: int | None = None) -> Iterator[tuple[int, int, int, int]]:
+        """(position, end, base offset, last offset) of the batches from ``position`` on."""
         size = self.size_bytes
+        window_start, view, window_end = 0, EMPTY, 0
         while position < size:
-            if position + HEADER_BYTES > size:
+            header_end = position + HEADER_BYTES
+            if header_end > size:
                 raise DamagedLog(f"{self.path}: no batch at {position}")
-            base_offset, length, delta = _unpack_step(view, position)
+            if header_end > window_end:
+                window_start, view = self._windows.find(position, header_end) or self._open_window(position, header_end)
+                window_end = window_start + len(view)
+            base_offset, length, delta = _unpack_step(view, position - window_start)
             if known_offset is not None and base_offset != known_offset and position:
                 raise DamagedLog(f"{self.path}: the index says {known_offset} at {position}, there is {base_offset}")
             known_offset = None
             if length < MIN_BATCH_LENGTH or delta < 0:
                 raise DamagedLog(f"{self.path}: no batch at {position}")
-            yield position, base_offset, base_offset + delta
-            position += length + LENGTH_OVERHEAD
+            end = position + length + LENGTH_OVERHEAD
+            yield position, end, base_offset, base_offset + delta
+            position = end
 
     def batches_for_timestamp(self, timestamp_ms: int) -> Iterator[memoryview]:
         """The batches from the first one on that may hold a record of ``timestamp_ms`` or later."""
         start, known_offset = self.index.place_for_timestamp(timestamp_ms)
-        view = self._mapped()
-        for position, _, _ in self._steps(start, known_offset):
-            length = _unpack_step(view, position)[1] + LENGTH_OVERHEAD
-            yield view[position : position + length]
+        for position, end, _, _ in self._steps(start, known_offset):
+            yield self._view(position, end)
 
-    def _mapped(self) -> memoryview:
-        view = self._view
-        if view is None or len(view) < self.size_bytes:
-            view = self._map()
-        return view
+    def _view(self, start: int, end: int) -> memoryview:
+        window_start, view = self._windows.find(start, end) or self._open_window(start, end)
+        return view[start - window_start : end - window_start]
 
-    def _map(self) -> memoryview:
-        if self._is_closed:
-            raise LogClosed(f"{self.path} is closed")
-        size = self.size_bytes if self.is_sealed else max(self._capacity, self.size_bytes)
+    def _open_window(self, start: int, end: int) -> tuple[int, memoryview]:
+        file_end = self.size_bytes if self.is_sealed else max(self._capacity, self.size_bytes)
+        if end > file_end:
+            raise DamagedLog(f"{self.path}: a batch goes on behind the end")
         with disk_errors(f"map {self.path}"):
             self._open_for_read()
-            view = self._view = self._files.map_readonly(self._fd, size) if size else EMPTY
-        return view
+            return self._windows.open(self._fd, start, end, file_end)
 
     def _open_for_read(self) -> None:
         if self._is_closed:
@@ -434,6 +424,33 @@ class LogSegment:
                 if preadv_nowait(fd, probe, position) is None:
                     return False
             return preadv_nowait(fd, probe, end - 1) is not None
+
+    def is_start_warm(self, offset: int) -> bool:
+        """Whether a read from ``offset`` on finds its first batch without waiting for the disk."""
+        if offset in self._read_ends:
+            return True
+        index = self._known_index()
+        if index is None:
+            return False
+        start, _ = index.place_for_offset(offset)
+        return self.is_warm(start, min(start + self._index_interval_bytes, self.size_bytes))
+
+    def warm_start(self, offset: int) -> None:
+        """Load what :meth:`is_start_warm` found missing; called from a thread."""
+        index = self._known_index()
+        if index is None:
+            data = self._files.read_file(self.index_path)
+            self._loaded_index = decode_sealed(self.base_offset, data, self.size_bytes) if data is not None else None
+            index = self._known_index()
+        if index is not None:
+            start, _ = index.place_for_offset(offset)
+            self.warm_up(start, min(start + PROBE_BYTES, self.size_bytes))
+
+    def _known_index(self) -> SparseIndex | None:
+        if self._index is not None:
+            return self._index
+        loaded = self._loaded_index
+        return None if loaded is None else loaded[0]
 
     def warm_up(self, start: int, end: int) -> None:
         """Called from a thread."""
@@ -481,22 +498,23 @@ class LogSegment:
         self.created_ms = created_ms
 
     def _load_index(self) -> SparseIndex:
-        with disk_errors(f"read {self.index_path}"):
-            data = self._files.read_file(self.index_path)
-        found = decode_sealed(self.base_offset, data, self.size_bytes) if data is not None else None
+        found, self._loaded_index = self._loaded_index, None
+        if found is None:
+            with disk_errors(f"read {self.index_path}"):
+                data = self._files.read_file(self.index_path)
+            found = decode_sealed(self.base_offset, data, self.size_bytes) if data is not None else None
         index, max_timestamp = found if found is not None else self._walk_for_index()
         self.adopt(index, max_timestamp)
         return index
 
     def _walk_for_index(self) -> tuple[SparseIndex, int]:
         """Build the index anew from the batch headers: its file is missing or does not fit."""
-        view = self._mapped()
         index = SparseIndex(self.base_offset)
         max_timestamp = NO_MAX_TIMESTAMP
-        for position, base_offset, _ in self._steps(0):
+        for position, end, base_offset, _ in self._steps(0):
             if position - index.last_position >= self._index_interval_bytes:
                 index.add(base_offset, position, max_timestamp)
-            max_timestamp = max(max_timestamp, batch_max_timestamp(view, position))
+            max_timestamp = max(max_timestamp, _unpack_timestamp(self._view(position, end))[0])
         return index, max_timestamp
 
     def write_index(self) -> None:
@@ -518,17 +536,18 @@ class LogSegment:
     # --- the end of its life
 
     def seal(self) -> Callable[[], None]:
-        """Take no more appends. Returns the slow rest (cut, sync, index seal), to be run in any thread; it raises
-        :class:`DiskFailure` when the segment could not be made durable."""
+        """Take no more appends. Returns the slow rest (cut, sync, index seal), to be run in any thread.
+
+        It raises :class:`StorageFailed` when a sync failed and :class:`DiskFailure` when it got no further for another
+        reason: then the segment is whole, stays pending and may be tried again.
+        """
         self.is_sealed = self.is_seal_pending = True
         self._room = 0
         index, max_timestamp = self.index, self.max_timestamp
 
         def finish() -> None:
-            try:
-                self._finish_seal(index, max_timestamp)
-            finally:
-                self.is_seal_pending = False
+            self._finish_seal(index, max_timestamp)
+            self.is_seal_pending = False
 
         return finish
 
@@ -537,7 +556,7 @@ class LogSegment:
             with self._lock:
                 if self._is_closed:
                     return
-                fd = self._files.open_write(self.path) if self._fd < 0 else self._files.duplicate(self._fd)
+                fd = self._files.open_write(self.path)
                 try:
                     self._files.truncate(fd, self.size_bytes)
                     index_fd = self._files.open_write(self.index_path)
@@ -545,32 +564,39 @@ class LogSegment:
                     self._files.close(fd)
                     raise
             try:
-                self._files.fdatasync(fd)
+                self._sync(fd)
                 entries = index.encode() + index.encode_seal(self.size_bytes, max_timestamp)
                 self._files.write_all(index_fd, entries, 0)
                 self._files.truncate(index_fd, len(entries))
-                self._files.fdatasync(index_fd)
+                self._sync(index_fd)
             finally:
                 self._files.close(fd)
                 self._files.close(index_fd)
 
     def flush(self) -> None:
-        """Make what is appended durable; waits for the disk."""
-        if self._fd < 0 or self._is_closed:
-            return
-        with self._lock:
-            fd = self._files.duplicate(self._fd)
+        """Make what is appended durable; waits for the disk, so it may be called from a thread."""
+        with disk_errors(f"sync {self.path}"):
+            with self._lock:
+                if self._fd < 0:
+                    return
+                fd = self._files.duplicate(self._fd)
+            try:
+                self._sync(fd)
+            finally:
+                self._files.close(fd)
+
+    def _sync(self, fd: int) -> None:
         try:
             self._files.fdatasync(fd)
-        finally:
-            self._files.close(fd)
+        except OSError as error:
+            raise StorageFailed(f"sync {self.path}: {error}", error.errno) from error
 
     def release(self) -> None:
         """Give back descriptor, map and index; all come back when they are needed."""
         if not self.is_sealed or self.is_seal_pending:
             return
         self._drop()
-        self._index = None
+        self._index = self._loaded_index = None
 
     def close(self) -> None:
         """No more use of any kind; slices that are out stay good."""
@@ -581,7 +607,7 @@ class LogSegment:
     def _drop(self) -> None:
         with self._lock:
             fd, self._fd = self._fd, -1
-        self._view = None
+        self._windows.clear()
         self._read_ends.clear()
         if fd >= 0:
             self._files.close(fd)

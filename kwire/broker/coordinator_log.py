@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from kwire.broker.partition import Partition
 from kwire.broker.topics import Topics
-from storage.batch import Record, build_batch, check_batch, read_records
+from storage.batch import Record, build_batch, check_batch, parse_header, read_records
 
 REPLAY_BYTES = 1024 * 1024
 BATCH_RECORDS_BYTES_MAX = 64 * 1024 * 1024
@@ -34,10 +34,14 @@ class CoordinatorLog:
         offset = partition.log.log_start_offset
         while offset < partition.high_watermark:
             view = partition.read(offset, REPLAY_BYTES).view
-            for record in read_records(view, BATCH_RECORDS_BYTES_MAX):
-                if record.key is not None:
-                    yield record.key, record.value
-                offset = record.offset + 1
+            position = 0
+            while position < len(view):
+                header = parse_header(view, position)
+                behind = position + header.size_bytes
+                for record in read_records(view[position:behind], BATCH_RECORDS_BYTES_MAX):
+                    if record.key is not None:
+                        yield record.key, record.value
+                position, offset = behind, header.last_offset + 1
 
     def _partition(self, shard: int) -> Partition:
         topic = self._topics.get(self._topic_name)

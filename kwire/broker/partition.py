@@ -10,27 +10,35 @@ from storage.errors import (
     CorruptBatch,
     InvalidBatch,
     InvalidProducerEpoch,
+    InvalidTimestamp,
+    LogClosed,
     OffsetOutOfRange,
     OutOfOrderSequence,
     StorageError,
+    UnsupportedCompression,
 )
 from storage.log import Appended, Log
 from storage.segment import LogRead
 
 Watcher = Callable[["Partition"], None]
 
-_CODES: dict[type[StorageError], ErrorCode] = {
+# The nearest class of an error's family counts.
+_CODES: dict[type, ErrorCode] = {
     CorruptBatch: ErrorCode.CORRUPT_MESSAGE,
     InvalidBatch: ErrorCode.INVALID_RECORD,
+    UnsupportedCompression: ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+    InvalidTimestamp: ErrorCode.INVALID_TIMESTAMP,
     OffsetOutOfRange: ErrorCode.OFFSET_OUT_OF_RANGE,
     OutOfOrderSequence: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     InvalidProducerEpoch: ErrorCode.INVALID_PRODUCER_EPOCH,
+    LogClosed: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    StorageError: ErrorCode.KAFKA_STORAGE_ERROR,
 }
 
 
 def code_of(error: StorageError) -> ErrorCode:
     """The code a client is told; a disk that failed is one it may retry."""
-    return _CODES.get(type(error), ErrorCode.KAFKA_STORAGE_ERROR)
+    return next(_CODES[family] for family in type(error).__mro__ if family in _CODES)
 
 
 class Partition:
@@ -89,10 +97,11 @@ class Partition:
         """The one door in. The batch gets its offset and epoch in place; raises StorageError or KafkaError."""
         settings = self.settings
         now_ms = self._clock.now_ms()
-        if header.size_bytes > settings.max_message_bytes:
+        size_bytes = len(batch)
+        if size_bytes > settings.max_message_bytes:
             raise KafkaError(
                 ErrorCode.MESSAGE_TOO_LARGE,
-                f"the batch has {header.size_bytes} bytes, max.message.bytes is {settings.max_message_bytes}",
+                f"the batch has {size_bytes} bytes, max.message.bytes is {settings.max_message_bytes}",
             )
         if not settings.is_log_append_time:
             ahead_ms = header.max_timestamp - now_ms
@@ -104,7 +113,7 @@ class Partition:
         log = self._log or self.log
         appended = log.append(batch, header, self.leader_epoch, now_ms)
         if not appended.is_duplicate:
-            self.appended_bytes += header.size_bytes
+            self.appended_bytes += size_bytes
             self.advance(log.log_end_offset)
         return appended
 

@@ -4,11 +4,13 @@ A topic is created, widened, configured and deleted by one compare-and-set each;
 durable. Names seen here are full and already allowed to the caller.
 """
 
+import asyncio
+import logging
 import re
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from kwire import topic_config
 from kwire.broker.partition import Partition
@@ -17,10 +19,15 @@ from kwire.config import Config, InvalidConfig
 from kwire.errors import ErrorCode, KafkaError
 from kwire.metastore import Change, Conflict, MetaStore
 from kwire.topic_config import TopicSettings
+from storage.errors import StorageError
 from storage.format import CREATE_TIME, LOG_APPEND_TIME
 from storage.log import Log
 from storage.settings import LogSettings
 from storage.store import LogStore
+
+log = logging.getLogger("kwire.broker")
+
+R = TypeVar("R")
 
 KEY_PREFIX = "topics/"
 NAME_LENGTH_MAX = 249
@@ -32,20 +39,22 @@ _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 class Topic:
-    """A live topic. `configs` holds only what was set on it; `settings` is everything, parsed."""
+    """A live topic. `configs` holds only what was set on it; `settings` is everything, parsed.
 
-    __slots__ = ("configs", "name", "partitions", "settings", "topic_id")
+    `revision` is that of the catalogue's entry the object was made from: a change of what it says is judged by it.
+    """
 
-    def __init__(self, name: str, topic_id: bytes, configs: Mapping[str, str], settings: TopicSettings) -> None:
+    __slots__ = ("configs", "name", "partitions", "revision", "settings", "topic_id")
+
+    def __init__(
+        self, name: str, topic_id: bytes, revision: int, configs: Mapping[str, str], settings: TopicSettings
+    ) -> None:
         self.name = name
         self.topic_id = topic_id
+        self.revision = revision
         self.configs = dict(configs)
         self.settings = settings
         self.partitions: list[Partition] = []
-
-    @property
-    def is_internal(self) -> bool:
-        return self.name in INTERNAL_TOPICS
 
     def partition(self, index: int) -> Partition | None:
         return self.partitions[index] if 0 <= index < len(self.partitions) else None
@@ -61,7 +70,10 @@ class NewTopic:
 
 
 class Topics:
-    """All topics by name and by id. Reading is plain dictionary work; changing is async and durable."""
+    """All topics by name and by id. Reading is plain dictionary work; changing is async and durable.
+
+    A change that has begun is finished even if whoever asked for it goes away: catalogue and live objects stay equal.
+    """
 
     def __init__(self, metastore: MetaStore, store: LogStore, config: Config, clock: Clock, leader_epoch: int) -> None:
         self._metastore = metastore
@@ -72,8 +84,9 @@ class Topics:
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
         self._by_look: dict[str, str] = {}
+        self._creating = asyncio.Lock()
         for key, entry in metastore.entries(KEY_PREFIX):
-            self._bring_up(key.removeprefix(KEY_PREFIX), entry.value)
+            self._bring_up(key.removeprefix(KEY_PREFIX), entry.value, entry.revision)
 
     def __iter__(self) -> Iterator[Topic]:
         return iter(self._by_name.values())
@@ -90,13 +103,7 @@ class Topics:
     def check(self, new: NewTopic) -> None:
         """Raise KafkaError if this topic cannot be created."""
         check_name(new.name)
-        if new.name in self._by_name:
-            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{new.name}' already exists.")
-        twin = self._by_look.get(_look(new.name))
-        if twin is not None:
-            raise KafkaError(
-                ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{new.name}' collides with existing topics: {twin}"
-            )
+        self._check_free(new.name, self._by_look)
         if not 1 <= new.partition_count <= PARTITIONS_MAX:
             raise KafkaError(
                 ErrorCode.INVALID_PARTITIONS,
@@ -105,35 +112,59 @@ class Topics:
         _check_configs(new.configs)
 
     async def create(self, new: Iterable[NewTopic]) -> list[Topic]:
-        """Create checked topics, all in one commit. Raises TOPIC_ALREADY_EXISTS if somebody was faster."""
-        values = {topic.name: _value(uuid.uuid4().bytes, topic.partition_count, topic.configs) for topic in new}
-        try:
-            await self._metastore.commit([Change(KEY_PREFIX + name, value, 0) for name, value in values.items()])
-        except Conflict as conflict:
-            name = conflict.key.removeprefix(KEY_PREFIX)
-            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.") from conflict
-        return [self._bring_up(name, value) for name, value in values.items()]
+        """Create checked topics, all in one commit. Raises KafkaError if one of them has come into being meanwhile."""
+        return await _to_the_end(self._create(list(new)))
+
+    async def _create(self, new: Sequence[NewTopic]) -> list[Topic]:
+        # One after the other: names that differ but look the same are no conflict for the catalogue.
+        async with self._creating:
+            looks = dict(self._by_look)
+            for topic in new:
+                self._check_free(topic.name, looks)
+                looks[_look(topic.name)] = topic.name
+            values = {topic.name: _value(uuid.uuid4().bytes, topic.partition_count, topic.configs) for topic in new}
+            try:
+                revision = await self._commit([Change(KEY_PREFIX + name, value, 0) for name, value in values.items()])
+            except Conflict as conflict:
+                name = conflict.key.removeprefix(KEY_PREFIX)
+                raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.") from conflict
+            return [self._bring_up(name, value, revision) for name, value in values.items()]
 
     async def delete(self, topic: Topic) -> None:
         """Forget a topic durably, then let its files go."""
-        await self._change(topic, None)
+        await _to_the_end(self._delete(topic, topic.revision))
+
+    async def _delete(self, topic: Topic, revision: int) -> None:
+        await self._change(topic, None, revision)
         del self._by_name[topic.name]
         del self._by_id[topic.topic_id]
-        del self._by_look[_look(topic.name)]
+        self._by_look.pop(_look(topic.name), None)
         for partition in topic.partitions:
-            self._store.delete_log(topic.name, partition.index)
+            try:
+                self._store.delete_log(topic.name, partition.index)
+            except StorageError:
+                # It is never served again: a later topic of this name has another id.
+                log.exception("the files of %s-%d could not be deleted", topic.name, partition.index)
             # Readers that wait find the topic gone when they look again.
             partition.advance(partition.high_watermark)
 
     async def widen(self, topic: Topic, partition_count: int) -> None:
-        await self._change(topic, _value(topic.topic_id, partition_count, topic.configs))
-        self._add_partitions(topic, partition_count)
+        value = _value(topic.topic_id, partition_count, topic.configs)
+        await _to_the_end(self._widen(topic, value, topic.revision))
+
+    async def _widen(self, topic: Topic, value: dict[str, Any], revision: int) -> None:
+        await self._change(topic, value, revision)
+        self._add_partitions(topic, value["partitions"])
 
     async def configure(self, topic: Topic, configs: Mapping[str, str]) -> None:
         _check_configs(configs)
-        await self._change(topic, _value(topic.topic_id, len(topic.partitions), configs))
-        topic.configs = dict(configs)
-        topic.settings = topic_config.settings_for(configs, self._config)
+        value = _value(topic.topic_id, len(topic.partitions), configs)
+        await _to_the_end(self._configure(topic, value, topic.revision))
+
+    async def _configure(self, topic: Topic, value: dict[str, Any], revision: int) -> None:
+        await self._change(topic, value, revision)
+        topic.configs = value["configs"]
+        topic.settings = topic_config.settings_for(topic.configs, self._config)
         for partition in topic.partitions:
             partition.settings = topic.settings
             if partition.is_open:
@@ -157,20 +188,34 @@ class Topics:
                 return self._by_name[name]
             raise
 
-    async def _change(self, topic: Topic, value: Any) -> None:
+    async def _change(self, topic: Topic, value: dict[str, Any] | None, revision: int) -> None:
         key = KEY_PREFIX + topic.name
-        entry = self._metastore.get(key)
-        if entry is None or entry.value["id"] != topic.topic_id.hex():
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         try:
-            await self._metastore.commit([Change(key, value, entry.revision)])
+            topic.revision = await self._commit([Change(key, value, revision)])
         except Conflict as conflict:
+            entry = self._metastore.get(key)
+            if entry is None or entry.value["id"] != topic.topic_id.hex():
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) from conflict
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "somebody else changed the topic, try again") from conflict
 
-    def _bring_up(self, name: str, value: dict[str, Any]) -> Topic:
+    async def _commit(self, changes: Sequence[Change]) -> int:
+        try:
+            return await self._metastore.commit(changes)
+        except StorageError as error:
+            log.exception("the catalogue of topics could not be written")
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "The change could not be stored.") from error
+
+    def _check_free(self, name: str, looks: Mapping[str, str]) -> None:
+        twin = looks.get(_look(name))
+        if name in self._by_name or twin == name:
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        if twin is not None:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topics: {twin}")
+
+    def _bring_up(self, name: str, value: dict[str, Any], revision: int) -> Topic:
         configs = value["configs"]
         settings = topic_config.settings_for(configs, self._config)
-        topic = Topic(name, bytes.fromhex(value["id"]), configs, settings)
+        topic = Topic(name, bytes.fromhex(value["id"]), revision, configs, settings)
         self._add_partitions(topic, value["partitions"])
         self._by_name[name] = topic
         self._by_id[topic.topic_id] = topic
@@ -220,3 +265,7 @@ def _check_configs(configs: Mapping[str, str]) -> None:
 
 def _value(topic_id: bytes, partition_count: int, configs: Mapping[str, str]) -> dict[str, Any]:
     return {"id": topic_id.hex(), "partitions": partition_count, "configs": dict(configs)}
+
+
+async def _to_the_end(change: Coroutine[Any, Any, R]) -> R:
+    return await asyncio.shield(asyncio.ensure_future(change))

@@ -22,13 +22,13 @@ class LongPoll:
         self._known = {partition: partition.appended_bytes for partition in partitions}
         for partition in self._known:
             partition.watch(self._rose)
-        self._timer = self._loop.call_later(max_wait_ms / 1000, self._finish)
+        self._timer: asyncio.Handle = self._loop.call_later(max_wait_ms / 1000, self._finish)
 
     def cancel(self) -> None:
         """Nobody is interested any more; `done` is not called."""
+        self._timer.cancel()
         if not self._is_over:
             self._is_over = True
-            self._timer.cancel()
             for partition in self._known:
                 partition.unwatch(self._rose)
 
@@ -43,4 +43,4 @@ class LongPoll:
     def _finish(self) -> None:
         if not self._is_over:
             self.cancel()
-            self._loop.call_soon(self._done)
+            self._timer = self._loop.call_soon(self._done)

@@ -19,7 +19,7 @@ from kwire.wire.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from storage.batch import check_batch
+from storage.batch import BatchHeader, check_batch
 from storage.errors import StorageError
 from storage.format import ZSTD
 
@@ -35,19 +35,17 @@ def handle(context: Context, request: ProduceRequest) -> ProduceResponse | None:
     refusal = _refusal(version, request)
     responses = []
     for data in request.topic_data:
-        if version >= FIRST_TOPIC_ID_VERSION:
-            topic = topics.get_by_id(data.topic_id)
-            unknown = ErrorCode.UNKNOWN_TOPIC_ID
-        else:
+        if version < FIRST_TOPIC_ID_VERSION:
             topic = topics.get(data.name)
-            unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        else:
+            topic = topics.get_by_id(data.topic_id)
         answers = []
         for one in data.partition_data:
             try:
                 if refusal is not None:
                     raise refusal
                 if topic is None:
-                    raise KafkaError(unknown)
+                    raise KafkaError(_unknown_topic(version))
                 answers.append(_append(topic, one, version))
             except KafkaError as error:
                 answers.append(_failed(one.index, error.code, error.message))
@@ -65,18 +63,14 @@ def _append(topic: Topic, data: PartitionProduceData, version: int) -> Partition
     if partition is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if topic.is_internal:
-        raise KafkaError(
-            ErrorCode.INVALID_TOPIC_EXCEPTION, f"Clients cannot append to the internal topic {topic.name}."
-        )
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Clients cannot append to the internal topic {topic.name}.")
     batch = data.records
     if not batch:
         raise KafkaError(ErrorCode.INVALID_RECORD, "A produce request must carry exactly one batch per partition.")
     assert isinstance(batch, memoryview)
     header = check_batch(batch)
-    if header.is_transactional:
-        raise KafkaError(ErrorCode.INVALID_TXN_STATE, "Transactions are not served yet.")
-    if header.compression == ZSTD and version < FIRST_ZSTD_VERSION:
-        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs version 7 or later.")
+    if header.attributes:
+        _check_attributes(header, version)
     appended = partition.append(batch, header)
     return PartitionProduceResponse(
         index=data.index,
@@ -85,6 +79,19 @@ def _append(topic: Topic, data: PartitionProduceData, version: int) -> Partition
         log_append_time_ms=appended.log_append_time_ms,
         log_start_offset=partition.log.log_start_offset,
     )
+
+
+def _check_attributes(header: BatchHeader, version: int) -> None:
+    if header.is_transactional:
+        raise KafkaError(ErrorCode.INVALID_TXN_STATE, "Transactions are not served yet.")
+    if header.compression == ZSTD and version < FIRST_ZSTD_VERSION:
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs version 7 or later.")
+
+
+def _unknown_topic(version: int) -> ErrorCode:
+    if version < FIRST_TOPIC_ID_VERSION:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return ErrorCode.UNKNOWN_TOPIC_ID
 
 
 def _refusal(version: int, request: ProduceRequest) -> KafkaError | None:

@@ -7,12 +7,16 @@ rewritten from what is live.
 
 import asyncio
 import json
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from kwire.metastore.interface import ABSENT, Change, Conflict, Entry
+from storage.errors import DiskFailure
 from storage.journal import Journal
+
+log = logging.getLogger("kwire.metastore")
 
 # Rewrite once the journal holds this many times as many writes as there are live keys (and is worth the trouble).
 HISTORY_FACTOR = 4
@@ -39,6 +43,10 @@ class EmbeddedMetaStore:
         return iter([(key, entry) for key, entry in self._entries.items() if key.startswith(prefix)])
 
     async def commit(self, changes: Sequence[Change]) -> int:
+        # A caller that goes away halfway does not stop the disk, so it must not stop the rest either.
+        return await asyncio.shield(asyncio.ensure_future(self._commit(changes)))
+
+    async def _commit(self, changes: Sequence[Change]) -> int:
         async with self._turn:
             for change in changes:
                 entry = self._entries.get(change.key)
@@ -49,9 +57,17 @@ class EmbeddedMetaStore:
             await self._in_thread(self._journal.append, [_json(frame)])
             self._apply(frame)
             if self._writes > max(HISTORY_WRITES_MIN, HISTORY_FACTOR * len(self._entries)):
-                await self._in_thread(self._journal.rewrite, self._live())
-                self._writes = len(self._entries)
+                await self._forget_history()
             return revision
+
+    async def _forget_history(self) -> None:
+        try:
+            await self._in_thread(self._journal.rewrite, self._live())
+        except DiskFailure:
+            # The commit is durable whether or not the journal became shorter; the next one tries again.
+            log.exception("the history of the metadata store could not be rewritten")
+        else:
+            self._writes = len(self._entries)
 
     def close(self) -> None:
         self._thread.shutdown(wait=True)

@@ -7,13 +7,13 @@ answers are not taken, while too many requests wait, or while the memory for req
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from kwire.handlers.api_versions import refuse_version
 from kwire.handlers.context import Context, DropConnection, Handler, Services
-from kwire.metrics import ServerMetrics
+from kwire.metrics import Latency, ServerMetrics
 from kwire.wire.codec import decoder, encoder
 from kwire.wire.connection import Request, ServerConnection
 from kwire.wire.errors import WireError
@@ -29,12 +29,38 @@ log = logging.getLogger("kwire.server")
 UNSENT_BYTES_MAX = 1024 * 1024
 
 
+class Route:
+    """The way of one API's requests: its handler, its latency, and its codecs by version, made when first needed."""
+
+    __slots__ = ("_decoders", "_encoders", "api", "handle", "latency", "response")
+
+    def __init__(self, handler: Handler, latency: Latency) -> None:
+        self.api = handler.api
+        self.handle = handler.handle
+        self.response = handler.api.response
+        self.latency = latency
+        self._decoders: dict[int, Callable[[Buffer], Any]] = {}
+        self._encoders: dict[int, Callable[[Any], list[Buffer]]] = {}
+
+    def decode(self, version: int, body: Buffer) -> Any:
+        made = self._decoders.get(version)
+        if made is None:
+            made = self._decoders[version] = decoder(self.api.request, version)
+        return made(body)
+
+    def encode(self, version: int, answer: Any) -> list[Buffer]:
+        made = self._encoders.get(version)
+        if made is None:
+            made = self._encoders[version] = encoder(self.response, version)
+        return made(answer)
+
+
 class Shared:
     """What all Kafka connections of this node have in common."""
 
     def __init__(self, handlers: Mapping[int, Handler], services: Services, metrics: ServerMetrics) -> None:
         network = services.config.network
-        self.handlers = {key: handler.handle for key, handler in handlers.items()}
+        self.routes = {key: Route(handler, metrics.requests[key]) for key, handler in handlers.items()}
         self.apis: dict[int, Api] = {key: handler.api for key, handler in handlers.items()}
         self.services = services
         self.metrics = metrics
@@ -98,6 +124,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, count: int) -> None:
         self._shared.metrics.received_bytes += count
+        self.active_at = perf_counter()
         self._machine.reader.received(count)
         self._serve()
 
@@ -139,7 +166,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         machine, bound = self._machine, self._shared.network.inflight_max
         ready: list[Buffer] = []
         try:
-            while self._is_writable and not self.is_draining and machine.waiting < bound:
+            while self._is_writable and not self.is_draining and len(machine.waiting) < bound:
                 request = machine.next_request()
                 if request is None:
                     break
@@ -153,25 +180,24 @@ class KafkaConnection(asyncio.BufferedProtocol):
             return
         finally:
             machine.reader.settle()
-        self.active_at = perf_counter()
         if ready:
             self._write(ready)
         self._turn_reading()
 
     def _handle(self, request: Request) -> list[Buffer]:
-        shared, api = self._shared, request.api
-        began = perf_counter()
+        shared = self._shared
+        route = shared.routes[request.api.key]
+        version = request.version
         if request.is_refused:
-            return self._machine.answer_now(request, encoder(api.response, 0)(refuse_version()))
-        body = decoder(api.request, request.version)(request.body)
-        context = Context(shared.services, self, request.version, request.client_id)
-        answer = shared.handlers[api.key](context, body)
-        if type(answer) is not api.response and answer is not None:
+            return self._machine.answer_now(request, route.encode(version, refuse_version()))
+        began = perf_counter()
+        body = route.decode(version, request.body)
+        answer = route.handle(Context(shared.services, self, version, request.client_id), body)
+        if type(answer) is not route.response and answer is not None:
             self._answer_later(request, answer, began)
             return []
-        chunks = encoder(api.response, request.version)(answer) if answer is not None else None
-        ready = self._machine.answer_now(request, chunks)
-        shared.metrics.requests[api.key].observe(perf_counter() - began)
+        ready = self._machine.answer_now(request, None if answer is None else route.encode(version, answer))
+        route.latency.observe(perf_counter() - began)
         return ready
 
     def _answer_later(self, request: Request, answer: Awaitable[Any], began: float) -> None:
@@ -189,11 +215,11 @@ class KafkaConnection(asyncio.BufferedProtocol):
             log.error("%s failed; the connection from %s is closed", request.api.name, self.client_host, exc_info=error)
             self._fail(f"{request.api.name} failed")
             return
+        route = self._shared.routes[request.api.key]
         answer = future.result()
-        chunks = encoder(request.api.response, request.version)(answer) if answer is not None else None
-        self._shared.metrics.requests[request.api.key].observe(perf_counter() - began)
-        ready = self._machine.answer_later(request, chunks)
-        self.active_at = perf_counter()
+        ready = self._machine.answer_later(request, None if answer is None else route.encode(request.version, answer))
+        self.active_at = ended = perf_counter()
+        route.latency.observe(ended - began)
         if ready:
             self._write(ready)
         if self.is_draining:
@@ -223,7 +249,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._is_writable
             and not self.is_draining
             and not machine.reader.is_starved
-            and machine.waiting < self._shared.network.inflight_max
+            and len(machine.waiting) < self._shared.network.inflight_max
         )
         if may_read != self._is_reading:
             self._is_reading = may_read

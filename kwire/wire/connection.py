@@ -41,19 +41,15 @@ class Request:
 class ServerConnection:
     """`reader` takes the bytes; `next_request` gives requests; each is answered now, or waits and is answered later."""
 
-    __slots__ = ("_apis", "_client_id", "_client_id_bytes", "_waiting", "reader")
+    __slots__ = ("_apis", "_client_id", "_client_id_bytes", "reader", "waiting")
 
     def __init__(self, apis: Mapping[int, Api], memory: ReceiveMemory, largest_frame_bytes: int) -> None:
         self.reader = FrameReader(memory, largest_frame_bytes)
         self._apis = apis
-        self._waiting: deque[Request] = deque()
+        # Requests handed out and not yet answered in order; its length is what a server bounds.
+        self.waiting: deque[Request] = deque()
         self._client_id_bytes = b""
         self._client_id: str | None = ""
-
-    @property
-    def waiting(self) -> int:
-        """How many requests have been handed out and not yet been answered in order."""
-        return len(self._waiting)
 
     def next_request(self) -> Request | None:
         frame = self.reader.next_frame()
@@ -66,23 +62,23 @@ class ServerConnection:
 
     def wait(self, request: Request) -> None:
         """The answer comes later; those of later requests wait behind it."""
-        self._waiting.append(request)
+        self.waiting.append(request)
 
     def answer_now(self, request: Request, chunks: list[Buffer] | None) -> list[Buffer]:
         """Take the answer of the request just handed out (None: the client wants none); what may be sent at once."""
         framed = [] if chunks is None else self._frame(request, chunks)
-        if not self._waiting:
+        if not self.waiting:
             return framed
         request.answer = framed
         request.is_answered = True
-        self._waiting.append(request)
+        self.waiting.append(request)
         return []
 
     def answer_later(self, request: Request, chunks: list[Buffer] | None) -> list[Buffer]:
         """Take the answer of a request that was told to wait; everything that may be sent now, in request order."""
         request.answer = [] if chunks is None else self._frame(request, chunks)
         request.is_answered = True
-        waiting = self._waiting
+        waiting = self.waiting
         ready: list[Buffer] = []
         while waiting and waiting[0].is_answered:
             ready += waiting.popleft().answer

@@ -41,12 +41,8 @@ def main() -> None:
 
 
 def check_needs(given: options.Options) -> None:
-    if not shutil.which("java"):
-        sys.exit(
-            "scripts/bench needs Java 17 or newer: Kafka and its tools run on it (Debian: apt-get install default-jre)"
-        )
     if "kwire" in given.servers and not KWIRE.exists():
-        sys.exit(f"{KWIRE} does not exist: run scripts/install, or measure only Kafka with --kafka-only")
+        sys.exit(f"{KWIRE} does not exist: start with scripts/bench, or measure only Kafka with --kafka-only")
 
 
 def make_directory(given: options.Options, stack: ExitStack) -> Path:

@@ -1,9 +1,12 @@
-"""Making a server's data cold: its pages leave the page cache, and a few reads prove it."""
+"""Making a server's data cold: its pages leave the page cache, and a few reads prove it.
+
+The server goes on meanwhile and may delete a file at any moment, so a file that is gone is no error here.
+"""
 
 import errno
 import os
 import random
-from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 SPOTS = 128  # Each probe of a cold spot makes the kernel read ahead a little, so there are few.
@@ -14,37 +17,39 @@ BLOCK_BYTES = 512
 def drop(directory: Path) -> None:
     """Ask the kernel to forget the pages of every file below; dirty pages would stay, hence the sync."""
     os.sync()
-    for path in _files(directory):
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        finally:
-            os.close(descriptor)
+    for path in directory.rglob("*"):
+        with suppress(FileNotFoundError, IsADirectoryError), path.open("rb", buffering=0) as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def resident_share(directory: Path) -> float | None:
     """The share of random spots in the large files that are read without waiting; None where that cannot be asked."""
-    # Index files are large and nearly empty: what counts is the space that is really taken.
-    taken = {path: path.stat().st_blocks * BLOCK_BYTES for path in _files(directory)}
-    large = {path: size for path, size in taken.items() if size >= LARGE_FILE_BYTES}
+    large = _large_files(directory)
     if not large:
         return None
     draw = random.Random(0)
     paths = draw.choices(list(large), weights=list(large.values()), k=SPOTS)
-    answers = [_is_resident(path, draw.randrange(min(path.stat().st_size, large[path]))) for path in paths]
+    answers = [_is_resident(path, draw.randrange(large[path])) for path in paths]
     known = [answer for answer in answers if answer is not None]
     return sum(known) / len(known) if known else None
 
 
+def _large_files(directory: Path) -> dict[Path, int]:
+    """Kafka's index files are long and nearly empty: what counts is the space that is really taken."""
+    sizes = {}
+    for path in directory.rglob("*"):
+        with suppress(FileNotFoundError):
+            found = path.stat()
+            sizes[path] = min(found.st_size, found.st_blocks * BLOCK_BYTES)
+    return {path: size for path, size in sizes.items() if size >= LARGE_FILE_BYTES}
+
+
 def _is_resident(path: Path, position: int) -> bool | None:
-    descriptor = os.open(path, os.O_RDONLY)
+    """None for a spot without data: space reserved ahead reads as zeros at once, cached or not."""
     try:
-        return os.preadv(descriptor, [bytearray(1)], position, os.RWF_NOWAIT) > 0
+        with path.open("rb", buffering=0) as file:
+            if os.lseek(file.fileno(), position, os.SEEK_DATA) != position:
+                return None
+            return os.preadv(file.fileno(), [bytearray(1)], position, os.RWF_NOWAIT) > 0
     except OSError as error:
         return False if error.errno == errno.EAGAIN else None
-    finally:
-        os.close(descriptor)
-
-
-def _files(directory: Path) -> Iterator[Path]:
-    return (path for path in directory.rglob("*") if path.is_file() and not path.is_symlink())

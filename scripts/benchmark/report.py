@@ -91,7 +91,7 @@ def format_figure(value: float | None) -> str:
 
 def notes(samples: Sequence[Sample]) -> list[str]:
     """What a reader has to know before believing the table."""
-    found = [f"failed: {sample.work} on {sample.server}, round {sample.round}" for sample in samples if sample.error]
+    found = [_failure(sample, sample.error) for sample in samples if sample.error]
     for server in (KAFKA, KWIRE):
         busy = _values(samples, server, "generator_busy_share", options.SMALL_REQUESTS)
         if busy and max(busy) > GENERATOR_BUSY_SHARE:
@@ -99,6 +99,10 @@ def notes(samples: Sequence[Sample]) -> list[str]:
                 f"small requests on {server}: the load generator was {max(busy):.0%} busy and may be the limit"
             )
     return found
+
+
+def _failure(sample: Sample, error: str) -> str:
+    return f"failed: {sample.work} on {sample.server}, round {sample.round}: {error.splitlines()[0]}"
 
 
 def document(

@@ -54,7 +54,7 @@ def call(handle: Callable[[Context, Any], R | Awaitable[R]], context: Context, r
         response = handle(context, request)
         if inspect.isawaitable(response):
             return await asyncio.wait_for(response, ANSWER_SECONDS_MAX)
-        return cast(R, response)
+        return response
 
     response = asyncio.run(answer())
     return decode_message(type(response), context.api_version, encode_message(response, context.api_version))

@@ -28,7 +28,7 @@ from tests.support.clients_raw import (
     produce_request,
     produced,
 )
-from tests.support.server import Broker
+from tests.support.server import Broker, KwireProcess
 
 GROWTH_BYTES_MAX = 64 << 20
 REQUEST_BYTES_MAX = 100 << 20
@@ -93,7 +93,8 @@ def test_an_oversized_frame_is_not_read(victim: Victim) -> None:
 def test_random_bytes_harm_nobody(victim: Victim) -> None:
     chance = random.Random(announced_seed())
     for _ in range(50):
-        with RawConnection(victim.address) as connection, contextlib.suppress(ConnectionError):
+        # Bytes that make an impossible length are answered by a close, perhaps before the second half of this is done.
+        with RawConnection(victim.address) as connection, contextlib.suppress(OSError):
             connection.send_bytes(chance.randbytes(chance.randint(1, 4096)))
             connection.socket.shutdown(socket.SHUT_WR)
             connection.is_closed(0.1)
@@ -233,7 +234,8 @@ def test_a_bad_batch_is_refused_and_nothing_of_it_stored(victim: Victim, topics:
         assert produced(connection.call(produce_request(topic, batch(b"good")), 9)).base_offset == 0
 
 
-def test_slow_connections_that_announce_much_cost_little(victim: Victim) -> None:
+def test_slow_connections_that_announce_much_cost_little(kwire: KwireProcess, victim: Victim) -> None:
+    # Asks for our own process: Apache Kafka 4.3 sets the memory of every announced request aside and stops answering.
     slow = [RawConnection(victim.address) for _ in range(SLOW_CONNECTIONS)]
     try:
         for connection in slow:

@@ -1,16 +1,30 @@
+"""FindCoordinator: this node, for every group and nothing else yet."""
+
+from collections.abc import Awaitable
+
 import pytest
 
 from kwire.errors import ErrorCode
+from kwire.handlers.context import Context
 from kwire.handlers.find_coordinator import handle
-from kwire.wire.messages.find_coordinator import FindCoordinatorRequest
+from kwire.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from tests.coordinator.context import FakeTopics, call, context_of
 from tests.coordinator.world import World
+
+
+def find(version: int, request: FindCoordinatorRequest, topics: FakeTopics | None = None) -> FindCoordinatorResponse:
+    def ask(
+        context: Context, request: FindCoordinatorRequest
+    ) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:
+        return handle(context, request)
+
+    return call(ask, context_of(World(), version, topics), request)
 
 
 @pytest.mark.parametrize("version", range(4))
 def test_this_node_coordinates_every_group(version: int) -> None:
     topics = FakeTopics()
-    response = call(handle, context_of(World(), version, topics), FindCoordinatorRequest(key="g"))
+    response = find(version, FindCoordinatorRequest(key="g"), topics)
     assert (response.error_code, response.node_id, response.host, response.port) == (0, 7, "broker", 9092)
     assert topics.created == ["__consumer_offsets"]
 
@@ -18,7 +32,7 @@ def test_this_node_coordinates_every_group(version: int) -> None:
 @pytest.mark.parametrize("version", range(4, 7))
 def test_several_keys_are_answered_one_by_one(version: int) -> None:
     request = FindCoordinatorRequest(key_type=0, coordinator_keys=["a", "b"])
-    response = call(handle, context_of(World(), version), request)
+    response = find(version, request)
     assert [(one.key, one.node_id, one.port, one.error_code) for one in response.coordinators] == [
         ("a", 7, 9092, 0),
         ("b", 7, 9092, 0),
@@ -32,11 +46,11 @@ def test_several_keys_are_answered_one_by_one(version: int) -> None:
 def test_other_kinds_of_key_are_refused(key_type: int, error: ErrorCode) -> None:
     topics = FakeTopics()
     request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=["k"])
-    (one,) = call(handle, context_of(World(), 6, topics), request).coordinators
+    (one,) = find(6, request, topics).coordinators
     assert (one.error_code, one.node_id, one.port) == (error, -1, -1)
     assert topics.created == []
 
 
 def test_refusal_of_transactions_says_why() -> None:
-    response = call(handle, context_of(World(), 2), FindCoordinatorRequest(key="k", key_type=1))
+    response = find(2, FindCoordinatorRequest(key="k", key_type=1))
     assert (response.error_code, response.error_message) == (35, "transactions are not served yet")

@@ -1,3 +1,5 @@
+"""Heartbeat in every version."""
+
 import pytest
 
 from kwire.errors import ErrorCode

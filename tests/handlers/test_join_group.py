@@ -1,3 +1,5 @@
+"""JoinGroup in every version, at once and waiting."""
+
 import asyncio
 
 import pytest

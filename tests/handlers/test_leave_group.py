@@ -1,3 +1,5 @@
+"""LeaveGroup of one member and of several."""
+
 import pytest
 
 from kwire.errors import ErrorCode

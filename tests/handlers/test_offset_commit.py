@@ -1,3 +1,5 @@
+"""OffsetCommit by name and by id, and when it is answered."""
+
 import asyncio
 
 import pytest

@@ -1,3 +1,5 @@
+"""OffsetFetch of one group and of several, by name and by id."""
+
 import pytest
 
 from kwire.coordinator.group.commands import CommitOffsets, OffsetToCommit

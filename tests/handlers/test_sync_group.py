@@ -1,3 +1,5 @@
+"""SyncGroup in every version."""
+
 import pytest
 
 from kwire.errors import ErrorCode

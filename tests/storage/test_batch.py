@@ -1,11 +1,12 @@
 """Batches: what a client may send is let through, everything else is told apart, and records survive the round trip."""
 
 import struct
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from crc32c import crc32c
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
@@ -146,6 +147,7 @@ def test_the_append_time_is_stamped_on_every_record() -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
+@settings(max_examples=30)
 @given(given_records=st.lists(records, min_size=1, max_size=8), base_offset=st.integers(0, 2**50))
 def test_records_survive_the_round_trip(codec: int, given_records: list[Record], base_offset: int) -> None:
     batch = memoryview(build_batch(given_records, base_offset=base_offset, compression=codec))
@@ -156,6 +158,7 @@ def test_records_survive_the_round_trip(codec: int, given_records: list[Record],
 
 
 @pytest.mark.parametrize("codec", CODECS)
+@settings(max_examples=30)
 @given(given_records=st.lists(records, min_size=1, max_size=8))
 def test_kafka_python_reads_what_we_build(codec: int, given_records: list[Record]) -> None:
     batch = build_batch(given_records, compression=codec, producer_id=3, producer_epoch=1, base_sequence=4)
@@ -167,6 +170,7 @@ def test_kafka_python_reads_what_we_build(codec: int, given_records: list[Record
 
 
 @pytest.mark.parametrize("codec", CODECS)
+@settings(max_examples=30)
 @given(given_records=st.lists(records, min_size=1, max_size=8))
 def test_we_read_what_kafka_python_builds(codec: int, given_records: list[Record]) -> None:
     builder = DefaultRecordBatchBuilder(
@@ -198,10 +202,8 @@ def test_a_batch_that_unfolds_too_far_is_refused(codec: int) -> None:
 def test_random_records_are_read_or_refused(payload: bytes, count: int) -> None:
     batch = bytearray(61) + payload
     HEADER.pack_into(batch, 0, 0, len(batch) - 12, 0, 2, 0, 0, max(count - 1, 0), 0, 0, -1, -1, -1, count)
-    try:
+    with suppress(CorruptBatch):
         assert len(list(read_records(batch, BUDGET_BYTES))) == count
-    except CorruptBatch:
-        pass
 
 
 @given(st.binary(max_size=90))
@@ -218,10 +220,8 @@ def test_a_changed_record_is_read_or_refused(data: st.DataObject) -> None:
     for _ in range(data.draw(st.integers(1, 4))):
         position = data.draw(st.integers(61, len(batch) - 1))
         batch[position] = data.draw(st.integers(0, 255))
-    try:
+    with suppress(CorruptBatch):
         assert len(list(read_records(batch, BUDGET_BYTES))) == 3
-    except CorruptBatch:
-        pass
 
 
 def test_a_lying_record_count_fails_before_anything_is_built() -> None:

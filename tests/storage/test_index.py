@@ -1,5 +1,7 @@
 """The sparse index: each look-up agrees with a scan over everything."""
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -94,5 +96,5 @@ def test_a_seal_fits_its_own_bytes_only(given_steps: list[tuple[int, int, int]],
 def test_random_bytes_give_rising_entries(data: bytes) -> None:
     index = SparseIndex.decode(BASE, data)
     for column in (index.offsets, index.positions):
-        assert all(before < after for before, after in zip(column, column[1:], strict=False))
+        assert all(before < after for before, after in pairwise(column))
     assert list(index.timestamps) == sorted(index.timestamps)

@@ -29,7 +29,7 @@ class Written:
     """Appends through the states, as a log does."""
 
     def __init__(self, producers: ProducerStates | None = None) -> None:
-        self.producers = producers or ProducerStates()
+        self.producers = ProducerStates() if producers is None else producers
         self.end = 0
 
     def append(self, batch: BatchHeader, *, now_ms: int = NOW_MS) -> tuple[int, bool]:

@@ -36,9 +36,9 @@ class CountingFiles(UnsyncedFiles):
     def __init__(self) -> None:
         self.map_count = 0
 
-    def map_readonly(self, fd: int, size: int) -> memoryview:
+    def map_readonly(self, fd: int, position: int, size: int) -> memoryview:
         self.map_count += 1
-        return super().map_readonly(fd, size)
+        return super().map_readonly(fd, position, size)
 
 
 def reopen(

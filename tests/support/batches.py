@@ -99,7 +99,7 @@ def headers(view: memoryview) -> list[BatchHeader]:
 def read_all(log: Log, offset: int | None = None, *, max_bytes: int = 1024 * 1024) -> list[bytes]:
     """Every batch from ``offset`` on, read the way a consumer does."""
     offset = log.log_start_offset if offset is None else offset
-    batches = []
+    batches: list[bytes] = []
     while offset < log.log_end_offset:
         read = log.read(offset, max_bytes, log.log_end_offset)
         assert read.view, f"nothing at {offset} below {log.log_end_offset}"

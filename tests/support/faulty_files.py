@@ -120,9 +120,9 @@ class FaultyFiles(Files):
         self._enter("makedirs")
         super().makedirs(path)
 
-    def map_readonly(self, fd: int, size: int) -> memoryview:
+    def map_readonly(self, fd: int, position: int, size: int) -> memoryview:
         self._enter("map_readonly")
-        return super().map_readonly(fd, size)
+        return super().map_readonly(fd, position, size)
 
     def boot_id(self) -> str:
         return self.boot

@@ -74,7 +74,7 @@ class KwireProcess:
     """One server and its data directory.
 
     Ports left at 0 are chosen by the first start and kept by every later one, so clients find the server again after a kill.
-    A port of None leaves the flag out: the address then comes from a configuration file.
+    A port of None, or names_data_dir=False, leaves the flag out: the value then comes from a configuration file.
     """
 
     def __init__(
@@ -86,6 +86,7 @@ class KwireProcess:
         kafka_port: int | None = 0,
         http_port: int | None = 0,
         data_dir: Path | None = None,
+        names_data_dir: bool = True,
         arguments: Sequence[str] = (),
     ) -> None:
         self.directory = directory
@@ -95,7 +96,7 @@ class KwireProcess:
         self.arguments = list(arguments)
         self.kafka_port = kafka_port
         self.http_port = http_port
-        self.names_data_dir = True
+        self.names_data_dir = names_data_dir
         self.ready_line = ""
         self.stdout_path = directory / "stdout.log"
         self.stderr_path = directory / "stderr.log"

@@ -19,8 +19,8 @@ from kwire.wire.types import Fixed, Varlen
 M = TypeVar("M")
 
 # There are some three hundred cases, so each one gets few examples; a slow machine is no failure.
-FEW = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-DRAWN_COUNT = 4
+FEW = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+DRAWN_COUNT = 3
 LIST_LENGTH_MAX = 3
 # The bits of an integer by its format character; capitals are unsigned.
 INTEGER_BITS = {"b": 8, "h": 16, "H": 16, "i": 32, "I": 32, "q": 64}

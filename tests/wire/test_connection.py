@@ -125,6 +125,6 @@ def test_answers_leave_in_request_order(kinds: list[str], random: "st.Random") -
     random.shuffle(later)
     for request in later:
         sent += b"".join(machine.answer_later(request, [b"y"]))
-    assert machine.waiting == 0
+    assert not machine.waiting
     numbers = [struct.unpack_from(">ii", sent, at)[1] for at in range(0, len(sent), 9)]
     assert numbers == [number for number, kind in enumerate(kinds) if kind != "none"]

@@ -1,0 +1,1 @@
+"""The broker: topics, partitions, waiting, producer ids, the coordinators' log."""

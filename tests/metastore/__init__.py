@@ -1,0 +1,1 @@
+"""The metadata store: what was committed is there, what was not is not."""

@@ -1,0 +1,74 @@
+"""The door to the operating system: short writes are finished, pages that are not in memory are told apart."""
+
+import os
+from pathlib import Path
+
+from storage.files import BytesLike, Files
+
+
+class ShortWrites(Files):
+    """Takes three bytes at a time."""
+
+    def pwrite(self, fd: int, data: BytesLike, position: int) -> int:
+        return super().pwrite(fd, memoryview(data)[:3], position)
+
+
+def test_short_writes_are_finished(tmp_path: Path) -> None:
+    files = ShortWrites()
+    fd = files.create(str(tmp_path / "f"))
+    files.write_all(fd, b"0123456789", 5)
+    files.pwritev(fd, [b"ab", b"", b"cdef"], 15)
+    files.close(fd)
+    assert (tmp_path / "f").read_bytes() == bytes(5) + b"0123456789abcdef"
+
+
+def test_a_write_shows_in_a_map_and_a_slice_outlives_everything(tmp_path: Path) -> None:
+    files = Files()
+    path = str(tmp_path / "f")
+    fd = files.create(path)
+    files.fallocate(fd, 0, 8192)
+    view = files.map_readonly(fd, 0, 8192)
+    piece = view[4000:4010]
+    files.write_all(fd, b"0123456789", 4000)
+    assert bytes(piece) == b"0123456789"
+    files.truncate(fd, 4010)
+    files.close(fd)
+    files.unlink(path)
+    del view
+    assert bytes(piece) == b"0123456789"
+    assert piece.readonly
+
+
+def test_a_page_that_is_not_in_memory_is_not_waited_for(tmp_path: Path) -> None:
+    files = Files()
+    fd = files.create(str(tmp_path / "f"))
+    files.write_all(fd, bytes(1024 * 1024), 0)
+    files.fsync(fd)
+    scratch = [bytearray(1)]
+    assert files.preadv_nowait(fd, scratch, 512 * 1024) == 1
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    assert files.preadv_nowait(fd, scratch, 512 * 1024) is None
+    assert files.preadv(fd, scratch, 512 * 1024) == 1
+    assert files.preadv_nowait(fd, scratch, 512 * 1024) == 1
+    files.close(fd)
+
+
+def test_a_prefix_replaces_a_mapped_file(tmp_path: Path) -> None:
+    files = Files()
+    path = tmp_path / "f"
+    path.write_bytes(b"x" * 3_000_000)
+    fd = files.open_read(str(path))
+    view = files.map_readonly(fd, 0, 3_000_000)
+    files.close(fd)
+    files.replace_with_prefix(str(path), 1_500_000)
+    assert path.stat().st_size == 1_500_000
+    assert bytes(view[-5:]) == b"xxxxx"
+    assert [child.name for child in tmp_path.iterdir()] == ["f"]
+
+
+def test_the_boot_id_is_stable() -> None:
+    assert Files().boot_id() == Files().boot_id() != ""
+
+
+def test_a_missing_file_is_none(tmp_path: Path) -> None:
+    assert Files().read_file(str(tmp_path / "none")) is None

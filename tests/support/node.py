@@ -1,0 +1,152 @@
+"""A node without sockets: real topics on a real log store, a clock that stands still, and somebody who asks.
+
+`QuietNode.ask` takes the way a request takes: encoded, decoded into a view of writable memory, handled, and the answer
+encoded and decoded again in the version that was asked. `in_loop` lets an async function be a test.
+"""
+
+import asyncio
+import functools
+import inspect
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from types import TracebackType
+from typing import Any, ParamSpec, Self
+
+import uvloop
+
+from kwire.broker.cold_reads import ColdReads
+from kwire.broker.coordinator_log import CoordinatorLog
+from kwire.broker.partition import Partition
+from kwire.broker.producer_ids import ProducerIds
+from kwire.broker.topics import OFFSETS_TOPIC, NewTopic, Topic, Topics
+from kwire.config import load
+from kwire.coordinator.group.coordinator import GroupCoordinator
+from kwire.coordinator.group.settings import GroupSettings
+from kwire.handlers import HANDLERS
+from kwire.handlers.context import Context, NodeFacts, Services
+from kwire.metastore import EmbeddedMetaStore
+from kwire.wire.codec import decode_message, encode_message
+from kwire.wire.schema import message_of
+from storage.files import Files
+from storage.journal import Journal
+from storage.store import LogStore
+from tests.support.batches import UnsyncedFiles, run_now
+from tests.support.clock import ManualClock
+
+P = ParamSpec("P")
+
+TEST_TIMEOUT_S = 30.0
+CLUSTER_ID = "test-cluster"
+NODE_ID = 1
+
+
+def in_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """Run an async test in an event loop of its own, and not for ever."""
+    return _in_loop(test, asyncio.new_event_loop)
+
+
+def in_uvloop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """The same in the event loop that a server runs in."""
+    return _in_loop(test, uvloop.new_event_loop)
+
+
+def _in_loop(
+    test: Callable[P, Coroutine[Any, Any, None]], new_loop: Callable[[], asyncio.AbstractEventLoop]
+) -> Callable[P, None]:
+    @functools.wraps(test)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            runner.run(asyncio.wait_for(test(*args, **kwargs), TEST_TIMEOUT_S))
+
+    return run
+
+
+class FakePeer:
+    """A client that is not there."""
+
+    client_host = "192.0.2.7"
+    endpoint = ("broker.example", 9092)
+
+
+class QuietNode:
+    """Everything a handler may use. `restart` builds it anew from what is on disk, as the next start of a server."""
+
+    def __init__(self, directory: Path, *settings: str, files: Files | None = None) -> None:
+        self.directory = directory
+        self.clock = ManualClock()
+        self.files = files or UnsyncedFiles()
+        self.config = load(data_dir=str(directory), settings=settings)
+        self._starts = 0
+        self._open()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _open(self) -> None:
+        self.store = LogStore(str(self.directory), self.files, run_now)
+        self.store.lock()
+        self.metastore = EmbeddedMetaStore(Journal.open(str(self.directory / "metastore.journal"), self.files))
+        self.topics = Topics(self.metastore, self.store, self.config, self.clock, self._starts)
+        self.groups = GroupCoordinator(
+            log=CoordinatorLog(self.topics, OFFSETS_TOPIC),
+            clock=self.clock,
+            call_later=lambda seconds, call: asyncio.get_running_loop().call_later(seconds, call),
+            settings=GroupSettings(offsets_topic_num_partitions=self.config.groups.offsets_partition_count),
+        )
+        self.cold_reads = ColdReads()
+        self.services = Services(
+            apis={key: handler.api for key, handler in HANDLERS.items()},
+            node=NodeFacts(NODE_ID, CLUSTER_ID, self.config.rack),
+            config=self.config,
+            clock=self.clock,
+            topics=self.topics,
+            producer_ids=ProducerIds(self.metastore),
+            groups=self.groups,
+            cold_reads=self.cold_reads,
+        )
+
+    def close(self) -> None:
+        self.groups.close()
+        self.cold_reads.close()
+        self.store.close()
+        self.metastore.close()
+
+    def restart(self) -> None:
+        self.close()
+        self._starts += 1
+        self._open()
+
+    async def create(self, name: str, partition_count: int = 1, **configs: str) -> Topic:
+        """A new topic; `max_message_bytes="10"` sets `max.message.bytes`."""
+        new = NewTopic(name, partition_count, {key.replace("_", "."): value for key, value in configs.items()})
+        self.topics.check(new)
+        (topic,) = await self.topics.create([new])
+        return topic
+
+    async def create_partition(self, name: str = "t", **configs: str) -> Partition:
+        """The one partition of a new topic."""
+        return (await self.create(name, **configs)).partitions[0]
+
+    async def ask(self, request: Any, version: int) -> Any:
+        """What a client gets that sends this request in this version; None if it gets nothing."""
+        answer = self.start(request, version)
+        if inspect.isawaitable(answer):
+            answer = await answer
+        return None if answer is None else received(answer, version)
+
+    def start(self, request: Any, version: int) -> Any:
+        """The ordered part of a request: its answer, or an awaitable of it."""
+        handler = HANDLERS[message_of(type(request)).key]
+        assert handler.api.request is type(request)
+        asked = decode_message(type(request), version, memoryview(bytearray(encode_message(request, version))))
+        return handler.handle(Context(self.services, FakePeer(), version, "test"), asked)
+
+
+def received(answer: Any, version: int) -> Any:
+    """An answer as it looks after the wire: what the version does not carry has its default."""
+    return decode_message(type(answer), version, encode_message(answer, version))

@@ -1,0 +1,1 @@
+"""The HTTP port, asked the way a monitor asks it."""
