@@ -25,6 +25,7 @@ from storage.errors import DamagedLog, DiskFailure, LogClosed, StorageFailed, di
 from storage.files import Files
 from storage.format import HEADER_BYTES, LENGTH_OVERHEAD, MAX_TIMESTAMP_POSITION, MIN_BATCH_LENGTH, STEP
 from storage.index import BLOCK_ENTRIES, ENTRY_BYTES, NO_MAX_TIMESTAMP, SparseIndex, decode_sealed
+from storage.reads import LogRead as LogRead
 from storage.settings import Background
 from storage.windows import EMPTY, MapWindows
 
@@ -49,36 +50,6 @@ def segment_name(base_offset: int) -> str:
 
 def index_name(base_offset: int) -> str:
     return f"{base_offset:020d}.index"
-
-
-class LogRead:
-    """Whole batches of one segment, as a view of the page cache.
-
-    ``next_offset`` is where the next read continues. Before the view is written to a socket from the event loop, ask
-    :meth:`is_warm`; if it is not, run :meth:`warm_up` in a thread first.
-    """
-
-    __slots__ = ("next_offset", "position", "segment", "view")
-
-    def __init__(self, view: memoryview, next_offset: int, segment: LogSegment | None, position: int) -> None:
-        self.view = view
-        self.next_offset = next_offset
-        self.segment = segment
-        self.position = position
-
-    @property
-    def size_bytes(self) -> int:
-        return len(self.view)
-
-    def is_warm(self) -> bool:
-        """Whether the bytes are in memory, as far as can be told without waiting."""
-        segment = self.segment
-        return segment is None or segment.is_warm(self.position, self.position + len(self.view))
-
-    def warm_up(self) -> None:
-        """Read the bytes into the page cache; waits for the disk, so it belongs in a thread."""
-        if self.segment is not None:
-            self.segment.warm_up(self.position, self.position + len(self.view))
 
 
 class LogSegment:

@@ -44,12 +44,13 @@ class Topic:
     `revision` is that of the catalogue's entry the object was made from: a change of what it says is judged by it.
     """
 
-    __slots__ = ("configs", "name", "partitions", "revision", "settings", "topic_id")
+    __slots__ = ("configs", "is_internal", "name", "partitions", "revision", "settings", "topic_id")
 
     def __init__(
         self, name: str, topic_id: bytes, revision: int, configs: Mapping[str, str], settings: TopicSettings
     ) -> None:
         self.name = name
+        self.is_internal = name in INTERNAL_TOPICS
         self.topic_id = topic_id
         self.revision = revision
         self.configs = dict(configs)
