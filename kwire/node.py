@@ -3,10 +3,12 @@
 import asyncio
 import base64
 import gc
+import importlib
 import logging
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 from kwire.broker.cold_reads import ColdReads
 from kwire.broker.coordinator_log import CoordinatorLog
@@ -20,7 +22,6 @@ from kwire.handlers import HANDLERS
 from kwire.handlers.context import NodeFacts, Services
 from kwire.metastore import Change, EmbeddedMetaStore
 from kwire.metrics import LoopMetrics, ServerMetrics
-from kwire.server.http import HttpServer
 from kwire.server.kafka import Shared
 from kwire.server.listener import Door, Sweep
 from kwire.server.stalls import StallProbe
@@ -28,6 +29,9 @@ from kwire.web.services import WebServices
 from storage.files import Files
 from storage.journal import Journal
 from storage.store import LogStore
+
+if TYPE_CHECKING:
+    from kwire.server.http import HttpServer
 
 log = logging.getLogger("kwire.node")
 
@@ -45,6 +49,7 @@ class Node:
         self._threads = ThreadPoolExecutor(BACKGROUND_THREADS, thread_name_prefix="storage")
         self._files = Files()
         self._is_ready = False
+        self.http: HttpServer | None = None
         self._store = LogStore(str(config.log.data_dir), self._files, self._in_background)
 
     async def start(self) -> None:
@@ -78,15 +83,16 @@ class Node:
         self._sweep = Sweep(self._shared)
         advertised = {one.name: one for one in self.config.advertised_listeners}
         self.doors = [Door(one, advertised.get(one.name), self._shared) for one in self.config.listeners]
-        self.http: HttpServer | None = None
+        for door in self.doors:
+            await door.open()
         if self.config.http is not None:
             web = WebServices(
                 topics, self._shared.metrics, loop_metrics, lambda: self._is_ready, lambda: self._cold_reads.count
             )
-            self.http = HttpServer(self.config.http, web)
+            # Loading aiohttp takes longer than all the rest; Kafka clients need not wait for it.
+            module = await asyncio.to_thread(importlib.import_module, "kwire.server.http")
+            self.http = module.HttpServer(self.config.http, web)
             await self.http.open()
-        for door in self.doors:
-            await door.open()
         self._is_ready = True
         # What lives until the end need not be looked at by every collection.
         gc.collect()

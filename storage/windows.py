@@ -13,7 +13,7 @@ from typing import Final
 
 from storage.files import Files
 
-WINDOW_BYTES: Final = 16 * 1024 * 1024
+WINDOW_BYTES: Final = 64 * 1024 * 1024
 # Enough for the tail and a few readers behind it; each window holds one descriptor.
 WINDOWS_MAX: Final = 4
 

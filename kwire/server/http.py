@@ -1,4 +1,4 @@
-"""The HTTP port: aiohttp on the same event loop, serving `kwire.web.ROUTES`."""
+"""The HTTP port: aiohttp on the same event loop, serving `kwire/web/routes.py`."""
 
 import asyncio
 from functools import partial
@@ -6,7 +6,7 @@ from functools import partial
 from aiohttp import web
 
 from kwire.config import Address
-from kwire.web import ROUTES
+from kwire.web.routes import ROUTES
 from kwire.web.services import WebServices
 
 BODY_BYTES_MAX = 1024 * 1024

@@ -57,11 +57,16 @@ def smallest_size(kind: Kind, version: int, flexible: bool) -> int:
     if isinstance(kind, Fixed):
         return kind.size_bytes
     if isinstance(kind, Struct):
-        inside = sum(1 if version in f.nullable else smallest_size(f.kind, version, flexible) for f in kind.at(version))
-        return inside + flexible or 1
+        return sum(_smallest_field(f, version, flexible) for f in kind.at(version)) + flexible or 1
     if flexible:
         return 1
     return 2 if kind is STRING else 4
+
+
+def _smallest_field(f: Field, version: int, flexible: bool) -> int:
+    if isinstance(f.kind, Struct) and version in f.nullable:
+        return 1
+    return smallest_size(f.kind, version, flexible)
 
 
 def _refuse(what: str, claimed: int, position: int) -> WireError:

@@ -62,7 +62,12 @@ def own_program(module: str, **options: object) -> Child:
 
 def start_in_background(argv: Sequence[str], log_path: Path) -> subprocess.Popen[bytes]:
     """A server in a process group of its own, so that Ctrl-C reaches the bench first, which then stops it in order."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("KAFKA_")}
+    # Settings in the environment would change the server; without stored bytecode it would compile itself at each start.
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("KAFKA_") and name != "PYTHONDONTWRITEBYTECODE"
+    }
     with log_path.open("wb") as log:
         return subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=inherited, process_group=0

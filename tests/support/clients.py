@@ -36,7 +36,9 @@ class Topics:
             wait_for_metadata=True,
         )
         # Apache Kafka tells of a leader a moment before it leads; this call is repeated by the client until it does.
-        self.admin.list_partition_offsets({TopicPartition(name, index): OffsetSpec.LATEST for index in range(partitions)})
+        self.admin.list_partition_offsets(
+            {TopicPartition(name, index): OffsetSpec.LATEST for index in range(partitions)}
+        )
         return name
 
     def close(self) -> None:

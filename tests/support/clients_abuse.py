@@ -22,7 +22,15 @@ from kafka.protocol.consumer import (
 from kafka.protocol.metadata import ApiVersionsRequest, FindCoordinatorRequest
 from kafka.protocol.producer import InitProducerIdRequest
 
-from tests.support.clients_raw import LATEST, batch, encode, fetch_request, list_offsets_request, metadata_request, produce_request
+from tests.support.clients_raw import (
+    LATEST,
+    batch,
+    encode,
+    fetch_request,
+    list_offsets_request,
+    metadata_request,
+    produce_request,
+)
 
 # Numbers that break a parser which believes what it reads.
 SPITEFUL_INT32 = (-1, -2, 0, 1, 0x7FFF, 0x7FFFFFFF, -0x80000000, 1_000_000, 0x10000000)
@@ -33,7 +41,9 @@ CHANGES_MAX = 3
 def _group_requests(topic: str) -> list[tuple[Any, tuple[int, ...]]]:
     protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"\0\1\0\0\0\0\xff\xff\xff\xff")
     commit = OffsetCommitRequest.OffsetCommitRequestTopic
-    offset = commit.OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_leader_epoch=-1, committed_metadata="")
+    offset = commit.OffsetCommitRequestPartition(
+        partition_index=0, committed_offset=1, committed_leader_epoch=-1, committed_metadata=""
+    )
     return [
         (FindCoordinatorRequest(key="abused", key_type=0, coordinator_keys=["abused"]), (0, 2, 3, 4)),
         (
@@ -76,7 +86,9 @@ def _group_requests(topic: str) -> list[tuple[Any, tuple[int, ...]]]:
         ),
         (
             OffsetFetchRequest(
-                group_id="abused", topics=[OffsetFetchRequest.OffsetFetchRequestTopic(name=topic, partition_indexes=[0])], groups=[]
+                group_id="abused",
+                topics=[OffsetFetchRequest.OffsetFetchRequestTopic(name=topic, partition_indexes=[0])],
+                groups=[],
             ),
             (1, 5, 6),
         ),
@@ -85,10 +97,14 @@ def _group_requests(topic: str) -> list[tuple[Any, tuple[int, ...]]]:
 
 def _admin_requests(topic: str) -> list[tuple[Any, tuple[int, ...]]]:
     # An invalid name: a spoilt copy should not be able to create a topic with a thousand partitions.
-    created = CreateTopicsRequest.CreatableTopic(name="ab/used", num_partitions=1, replication_factor=1, assignments=[], configs=[])
+    created = CreateTopicsRequest.CreatableTopic(
+        name="ab/used", num_partitions=1, replication_factor=1, assignments=[], configs=[]
+    )
     deleted = DeleteTopicsRequest.DeleteTopicState(name="ab/used", topic_id=None)
     grown = CreatePartitionsRequest.CreatePartitionsTopic(name="ab/used", count=2, assignments=None)
-    described = DescribeConfigsRequest.DescribeConfigsResource(resource_type=2, resource_name=topic, configuration_keys=None)
+    described = DescribeConfigsRequest.DescribeConfigsResource(
+        resource_type=2, resource_name=topic, configuration_keys=None
+    )
     return [
         (CreateTopicsRequest(topics=[created], timeout_ms=1_000, validate_only=True), (2, 4, 5, 7)),
         (DeleteTopicsRequest(topics=[deleted], topic_names=["ab/used"], timeout_ms=1_000), (1, 4, 6)),
@@ -106,7 +122,12 @@ def valid_frames(topic: str) -> list[bytes]:
         (produce_request(topic, batch(b"one", b"two" * 50)), (3, 7, 8, 9, 11)),
         (fetch_request(topic, 0, max_wait_ms=100), (4, 7, 11, 12)),
         (list_offsets_request(topic, LATEST), (1, 4, 6, 7)),
-        (InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1_000, producer_id=-1, producer_epoch=-1), (0, 2, 4)),
+        (
+            InitProducerIdRequest(
+                transactional_id=None, transaction_timeout_ms=1_000, producer_id=-1, producer_epoch=-1
+            ),
+            (0, 2, 4),
+        ),
         *_group_requests(topic),
         *_admin_requests(topic),
     ]

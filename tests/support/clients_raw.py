@@ -58,7 +58,9 @@ class RawConnection:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -145,7 +147,9 @@ def metadata_request(*topics: str, allow_auto_create: bool = False) -> Any:
 
 
 def produce_request(topic: str, records: bytes | bytearray | None, *, acks: int = -1, partition: int = 0) -> Any:
-    part = ProduceRequest.TopicProduceData.PartitionProduceData(index=partition, records=None if records is None else bytes(records))
+    part = ProduceRequest.TopicProduceData.PartitionProduceData(
+        index=partition, records=None if records is None else bytes(records)
+    )
     data = ProduceRequest.TopicProduceData(name=topic, partition_data=[part])
     return ProduceRequest(transactional_id=None, acks=acks, timeout_ms=10_000, topic_data=[data])
 
@@ -160,7 +164,9 @@ def fetch_request(
     partition_max_bytes: int = 1 << 20,
     partition: int = 0,
 ) -> Any:
-    part = FetchRequest.FetchTopic.FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=partition_max_bytes)
+    part = FetchRequest.FetchTopic.FetchPartition(
+        partition=partition, fetch_offset=offset, partition_max_bytes=partition_max_bytes
+    )
     return FetchRequest(
         max_wait_ms=max_wait_ms,
         min_bytes=min_bytes,

@@ -151,7 +151,9 @@ class KwireProcess:
         assert not self.is_running, "already running"
         self._is_ready.clear()
         self.ready_line = ""
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("KAFKA_")}
+        # As scripts/serve: without stored bytecode every start would compile the server anew.
+        left_out = {name for name in os.environ if name.startswith("KAFKA_")} | {"PYTHONDONTWRITEBYTECODE"}
+        environment = {name: value for name, value in os.environ.items() if name not in left_out}
         with self.stderr_path.open("ab") as stderr:
             self._started_at = time.monotonic()
             self._process = subprocess.Popen(

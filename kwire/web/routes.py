@@ -1,0 +1,22 @@
+"""Every path the HTTP port answers."""
+
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+from aiohttp import web
+
+from kwire.web import health, metrics
+from kwire.web.services import WebServices
+
+
+class Route(NamedTuple):
+    method: str
+    path: str
+    handle: Callable[[WebServices, web.Request], Awaitable[web.StreamResponse]]
+
+
+ROUTES: tuple[Route, ...] = (
+    Route("GET", "/healthz", health.alive),
+    Route("GET", "/readyz", health.ready),
+    Route("GET", "/metrics", metrics.scrape),
+)

@@ -1,0 +1,380 @@
+"""Topics: what may be created, what stays the same over a restart, and what happens when two want the same."""
+
+import asyncio
+import errno
+from pathlib import Path
+
+import pytest
+
+from kwire.broker.partition import Partition
+from kwire.broker.topics import NAME_LENGTH_MAX, OFFSETS_TOPIC, PARTITIONS_MAX, NewTopic
+from kwire.errors import ErrorCode, KafkaError
+from storage.batch import check_batch
+from storage.format import CREATE_TIME, LOG_APPEND_TIME
+from tests.support.batches import make_batch
+from tests.support.faulty_files import FaultyFiles
+from tests.support.node import QuietNode, in_loop
+
+
+def append(partition: Partition) -> int:
+    batch = make_batch(timestamp_ms=0)
+    return partition.append(batch, check_batch(batch)).base_offset
+
+
+def refusal(node: QuietNode, new: NewTopic) -> ErrorCode:
+    with pytest.raises(KafkaError) as caught:
+        node.topics.check(new)
+    return caught.value.code
+
+
+@in_loop
+async def test_topic_is_found_by_name_and_by_id(node: QuietNode) -> None:
+    topic = await node.create("orders", 3)
+    assert node.topics.get("orders") is topic
+    assert node.topics.get_by_id(topic.topic_id) is topic
+    assert len(topic.topic_id) == 16
+    assert [partition.index for partition in topic.partitions] == [0, 1, 2]
+    assert topic.partition(2) is topic.partitions[2]
+    assert topic.partition(3) is None
+    assert topic.partition(-1) is None
+    assert list(node.topics) == [topic]
+    assert len(node.topics) == 1
+    assert node.topics.get("other") is None
+    assert node.topics.get_by_id(bytes(16)) is None
+
+
+@in_loop
+async def test_restart_keeps_ids_partitions_configs_and_records(node: QuietNode) -> None:
+    topic = await node.create("orders", 2, retention_ms="5")
+    other = await node.create("other")
+    append(topic.partitions[1])
+    node.restart()
+    again = node.topics.get("orders")
+    assert again is not None
+    assert again is not topic
+    assert again.topic_id == topic.topic_id
+    assert again.configs == {"retention.ms": "5"}
+    assert again.settings.retention_ms == 5
+    assert [partition.log.log_end_offset for partition in again.partitions] == [0, 1]
+    assert again.partitions[1].high_watermark == 1
+    found = node.topics.get_by_id(other.topic_id)
+    assert found is not None
+    assert found.name == "other"
+
+
+@in_loop
+async def test_every_start_leads_under_an_epoch_of_its_own(node: QuietNode) -> None:
+    topic = await node.create("t")
+    assert topic.partitions[0].leader_epoch == 0
+    append(topic.partitions[0])
+    node.restart()
+    again = node.topics.get("t")
+    assert again is not None
+    partition = again.partitions[0]
+    assert partition.leader_epoch == 1
+    append(partition)
+    assert partition.log.epochs.entries == [(0, 0), (1, 1)]
+
+
+@in_loop
+async def test_topics_open_no_logs_until_somebody_asks(node: QuietNode) -> None:
+    topic = await node.create("t", 2)
+    append(topic.partitions[0])
+    assert [partition.is_open for partition in topic.partitions] == [True, False]
+    node.restart()
+    again = node.topics.get("t")
+    assert again is not None
+    assert [partition.is_open for partition in again.partitions] == [False, False]
+
+
+@in_loop
+async def test_deleted_topic_is_gone_with_its_files_also_after_a_restart(node: QuietNode) -> None:
+    topic = await node.create("t", 2)
+    append(topic.partitions[0])
+    assert (node.directory / "t-0").exists()
+    await node.topics.delete(topic)
+    for _ in range(2):
+        assert node.topics.get("t") is None
+        assert node.topics.get_by_id(topic.topic_id) is None
+        assert len(node.topics) == 0
+        assert not list(node.directory.glob("t-*"))
+        node.restart()
+
+
+@in_loop
+async def test_topic_of_the_same_name_has_another_id_and_nothing_of_the_old_one(node: QuietNode) -> None:
+    old = await node.create("t")
+    append(old.partitions[0])
+    await node.topics.delete(old)
+    new = await node.create("t")
+    assert new.topic_id != old.topic_id
+    assert new.partitions[0].log.log_end_offset == 0
+    assert append(new.partitions[0]) == 0
+    node.restart()
+    again = node.topics.get("t")
+    assert again is not None
+    assert again.topic_id == new.topic_id
+    assert again.partitions[0].log.log_end_offset == 1
+
+
+@in_loop
+async def test_partition_of_a_deleted_topic_takes_no_records(node: QuietNode) -> None:
+    topic = await node.create("t")
+    append(topic.partitions[0])
+    await node.topics.delete(topic)
+    from kwire.broker.partition import code_of
+    from storage.errors import StorageError
+
+    with pytest.raises(StorageError) as caught:
+        append(topic.partitions[0])
+    assert code_of(caught.value) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@in_loop
+async def test_widened_topic_keeps_what_it_has(node: QuietNode) -> None:
+    topic = await node.create("t", 2, retention_ms="5")
+    first = topic.partitions[0]
+    append(first)
+    await node.topics.widen(topic, 5)
+    assert len(topic.partitions) == 5
+    assert topic.partitions[0] is first
+    assert append(topic.partitions[4]) == 0
+    assert topic.configs == {"retention.ms": "5"}
+    node.restart()
+    again = node.topics.get("t")
+    assert again is not None
+    assert [partition.log.log_end_offset for partition in again.partitions] == [1, 0, 0, 0, 1]
+    assert again.configs == {"retention.ms": "5"}
+
+
+@in_loop
+async def test_configuration_reaches_open_and_unopened_logs(node: QuietNode) -> None:
+    topic = await node.create("t", 2)
+    opened, unopened = topic.partitions
+    append(opened)
+    assert opened.log.settings.timestamp_type == CREATE_TIME
+    await node.topics.configure(topic, {"message.timestamp.type": "LogAppendTime", "max.message.bytes": "200"})
+    for partition in (opened, unopened):
+        assert partition.settings.max_message_bytes == 200
+        assert partition.log.settings.timestamp_type == LOG_APPEND_TIME
+    await node.topics.widen(topic, 3)
+    assert topic.partitions[2].settings.max_message_bytes == 200
+    node.restart()
+    again = node.topics.get("t")
+    assert again is not None
+    assert again.settings.max_message_bytes == 200
+    assert len(again.partitions) == 3
+
+
+@in_loop
+async def test_configuration_is_replaced_as_a_whole(node: QuietNode) -> None:
+    topic = await node.create("t", retention_ms="5", segment_ms="7")
+    await node.topics.configure(topic, {"segment.ms": "8"})
+    assert topic.configs == {"segment.ms": "8"}
+    assert topic.settings.retention_ms == 168 * 60 * 60 * 1000
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a b", "ä", "a\n", "a\0", "x" * (NAME_LENGTH_MAX + 1), "a:b"])
+def test_illegal_name_is_refused(node: QuietNode, name: str) -> None:
+    assert refusal(node, NewTopic(name, 1, {})) is ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+@pytest.mark.parametrize("name", ["a", "...", "A-b_c.9", "-", "x" * NAME_LENGTH_MAX])
+@in_loop
+async def test_legal_name_gets_a_log(node: QuietNode, name: str) -> None:
+    topic = await node.create(name)
+    assert append(topic.partitions[0]) == 0
+
+
+@in_loop
+async def test_name_is_taken_once(node: QuietNode) -> None:
+    await node.create("t")
+    assert refusal(node, NewTopic("t", 1, {})) is ErrorCode.TOPIC_ALREADY_EXISTS
+    with pytest.raises(KafkaError) as caught:
+        await node.topics.create([NewTopic("u", 1, {}), NewTopic("t", 1, {})])
+    assert caught.value.code is ErrorCode.TOPIC_ALREADY_EXISTS
+    assert [topic.name for topic in node.topics] == ["t"]
+    node.restart()
+    assert [topic.name for topic in node.topics] == ["t"]
+
+
+@pytest.mark.parametrize(("first", "second"), [("a.b", "a_b"), ("a_b", "a.b"), ("_.", "._")])
+@in_loop
+async def test_names_that_differ_only_in_dot_and_underscore_collide(node: QuietNode, first: str, second: str) -> None:
+    topic = await node.create(first)
+    assert refusal(node, NewTopic(second, 1, {})) is ErrorCode.INVALID_TOPIC_EXCEPTION
+    node.restart()
+    assert refusal(node, NewTopic(second, 1, {})) is ErrorCode.INVALID_TOPIC_EXCEPTION
+    found = node.topics.get_by_id(topic.topic_id)
+    assert found is not None
+    await node.topics.delete(found)
+    await node.create(second)
+
+
+@in_loop
+async def test_names_that_collide_in_one_request_are_not_both_created(node: QuietNode) -> None:
+    with pytest.raises(KafkaError) as caught:
+        await node.topics.create([NewTopic("a.b", 1, {}), NewTopic("a_b", 1, {})])
+    assert caught.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert len(node.topics) == 0
+
+
+@in_loop
+async def test_names_that_collide_at_the_same_time_are_not_both_created(node: QuietNode) -> None:
+    results = await asyncio.gather(
+        node.topics.create([NewTopic("a.b", 1, {})]),
+        node.topics.create([NewTopic("a_b", 1, {})]),
+        node.topics.create([NewTopic("a.b", 1, {})]),
+        return_exceptions=True,
+    )
+    assert [topic.name for topic in node.topics] == ["a.b"]
+    codes = [result.code for result in results if isinstance(result, KafkaError)]
+    assert codes == [ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.TOPIC_ALREADY_EXISTS]
+
+
+@pytest.mark.parametrize("count", [0, -1, PARTITIONS_MAX + 1, 2**31 - 1])
+def test_partition_count_is_bounded(node: QuietNode, count: int) -> None:
+    assert refusal(node, NewTopic("t", count, {})) is ErrorCode.INVALID_PARTITIONS
+
+
+@pytest.mark.parametrize(
+    "configs",
+    [{"no.such.thing": "1"}, {"retention.ms": "soon"}, {"cleanup.policy": "shred"}, {"segment.bytes": "1"}],
+    ids=str,
+)
+@in_loop
+async def test_configuration_is_checked(node: QuietNode, configs: dict[str, str]) -> None:
+    assert refusal(node, NewTopic("t", 1, configs)) is ErrorCode.INVALID_CONFIG
+    topic = await node.create("t")
+    with pytest.raises(KafkaError) as caught:
+        await node.topics.configure(topic, configs)
+    assert caught.value.code is ErrorCode.INVALID_CONFIG
+    assert topic.configs == {}
+
+
+@in_loop
+async def test_topic_is_created_once_however_many_ask(node: QuietNode) -> None:
+    topics = await asyncio.gather(*(node.topics.get_or_create("t") for _ in range(10)))
+    assert set(topics) == {node.topics.get("t")}
+
+
+@in_loop
+async def test_created_on_demand_a_topic_is_as_the_defaults_say(tmp_path: Path) -> None:
+    with QuietNode(tmp_path, "num.partitions=4", "offsets.topic.num.partitions=7") as node:
+        topic = await node.topics.get_or_create("t")
+        assert len(topic.partitions) == 4
+        assert not topic.is_internal
+        offsets = await node.topics.get_or_create(OFFSETS_TOPIC)
+        assert len(offsets.partitions) == 7
+        assert offsets.is_internal
+        assert offsets.settings.is_compacting
+        assert not offsets.settings.is_deleting
+        with pytest.raises(KafkaError):
+            await node.topics.get_or_create("not/legal")
+
+
+@in_loop
+async def test_one_of_two_deletions_finds_nothing(node: QuietNode) -> None:
+    topic = await node.create("t")
+    results = await asyncio.gather(node.topics.delete(topic), node.topics.delete(topic), return_exceptions=True)
+    (error,) = [result for result in results if result is not None]
+    assert isinstance(error, KafkaError)
+    assert error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@in_loop
+async def test_of_two_changes_at_the_same_time_one_has_to_try_again(node: QuietNode) -> None:
+    """Both were thought out from the same state; the second must not undo the first."""
+    topic = await node.create("t")
+    results = await asyncio.gather(
+        node.topics.widen(topic, 5), node.topics.configure(topic, {"retention.ms": "5"}), return_exceptions=True
+    )
+    (error,) = [result for result in results if result is not None]
+    assert isinstance(error, KafkaError)
+    assert error.code is ErrorCode.REQUEST_TIMED_OUT
+    assert len(topic.partitions) == 5
+    assert topic.configs == {}
+    await node.topics.configure(topic, {"retention.ms": "5"})
+    node.restart()
+    again = node.topics.get("t")
+    assert again is not None
+    assert len(again.partitions) == 5
+    assert again.configs == {"retention.ms": "5"}
+
+
+@in_loop
+async def test_deleted_topic_cannot_be_changed_through_an_old_object(node: QuietNode) -> None:
+    old = await node.create("t")
+    await node.topics.delete(old)
+    await node.create("t")
+    for change in (node.topics.widen(old, 3), node.topics.configure(old, {}), node.topics.delete(old)):
+        with pytest.raises(KafkaError) as caught:
+            await change
+        assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    found = node.topics.get("t")
+    assert found is not None
+    assert found is not old
+    assert len(found.partitions) == 1
+
+
+@in_loop
+async def test_change_is_finished_when_whoever_asked_has_gone(node: QuietNode) -> None:
+    """A deletion that only the disk knows of would lose what is written until the next start."""
+    doomed = await node.create("doomed")
+    wide = await node.create("wide")
+    changes = [
+        node.topics.create([NewTopic("new", 1, {})]),
+        node.topics.delete(doomed),
+        node.topics.widen(wide, 2),
+    ]
+    for change in changes:
+        task = asyncio.ensure_future(change)
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    # Commits take turns, so this one ends behind the others.
+    await node.create("last")
+    await asyncio.sleep(0)
+    assert sorted(topic.name for topic in node.topics) == ["last", "new", "wide"]
+    assert len(wide.partitions) == 2
+    node.restart()
+    assert {topic.name: len(topic.partitions) for topic in node.topics} == {"last": 1, "new": 1, "wide": 2}
+
+
+@in_loop
+async def test_catalogue_that_cannot_be_written_changes_nothing(tmp_path: Path) -> None:
+    files = FaultyFiles()
+    with QuietNode(tmp_path, files=files) as node:
+        topic = await node.create("t")
+        files.break_down("pwrite", errno.ENOSPC)
+        changes = [
+            node.topics.create([NewTopic("new", 1, {})]),
+            node.topics.widen(topic, 2),
+            node.topics.configure(topic, {"retention.ms": "1"}),
+            node.topics.delete(topic),
+        ]
+        for change in changes:
+            with pytest.raises(KafkaError) as caught:
+                await change
+            assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+        files.repair()
+        assert list(node.topics) == [topic]
+        assert len(topic.partitions) == 1
+        assert topic.configs == {}
+        await node.create("new")
+
+
+@in_loop
+async def test_deletion_counts_although_the_files_would_not_go(tmp_path: Path) -> None:
+    files = FaultyFiles()
+    with QuietNode(tmp_path, files=files) as node:
+        old = await node.create("t", 2)
+        for partition in old.partitions:
+            append(partition)
+        files.fail_next("rename")
+        await node.topics.delete(old)
+        assert (tmp_path / "t-0").exists()
+        assert not (tmp_path / "t-1").exists()
+        new = await node.create("t", 2)
+        assert [partition.log.log_end_offset for partition in new.partitions] == [0, 0]
