@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterable, Iterator
+from copy import copy
 from typing import Final
 
 from crc32c import crc32c
@@ -129,7 +130,7 @@ class Journal:
 
     def _check_usable(self) -> None:
         if self._failure is not None:
-            raise self._failure
+            raise copy(self._failure)  # a copy, or each raise would add to the traceback of one object
 
     def _poison(self, error: OSError) -> StorageFailed:
         # After a failed sync nobody knows what is on disk; only a restart, which reads it, does.

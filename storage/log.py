@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -184,7 +185,7 @@ class Log:
     def append(self, batch: memoryview, header: BatchHeader, leader_epoch: int, now_ms: int) -> Appended:
         """Store one checked batch; its base offset and leader epoch are set in place, so ``batch`` is writable."""
         if self._refusal is not None:
-            raise self._refusal
+            raise copy(self._refusal)  # a copy, or each raise would add to the traceback of one object
         producer_id = header.producer_id
         if producer_id >= 0:
             repeated = self.producers.check(header)

@@ -76,6 +76,8 @@ class _Opening:
         # Batches from this offset on are not yet in epochs and producers.
         self.replay_from = self.checkpoint.offset if self.checkpoint else 0
         self.segments: list[LogSegment] = []
+        # Walked, and to be sealed once it is certain that none of them takes appends.
+        self.unsealed: list[LogSegment] = []
         self.damage: Damage | None = None
 
     def path(self, base_offset: int) -> str:
@@ -97,7 +99,9 @@ class _Opening:
         self.remove_empty_end()
         if not self.bases:
             return self.without_segments()
-        return self.state(self.walk())
+        log_end_offset = self.walk()
+        self.seal_walked()
+        return self.state(log_end_offset)
 
     def state(self, log_end_offset: int) -> LogState:
         log_start_offset = self.checkpoint.log_start_offset if self.checkpoint else 0
@@ -277,6 +281,18 @@ class _Opening:
             append_time_ms = header.max_timestamp if header.timestamp_type else NO_TIMESTAMP
             self.producers.record(header, header.base_offset, append_time_ms, header.max_timestamp)
 
+    def seal_walked(self) -> None:
+        if not self.unsealed:
+            return
+        seals = [segment.seal() for segment in self.unsealed]
+
+        def seal_all() -> None:
+            with suppress(DiskFailure):  # without its seal a segment is walked again after a power cut
+                for finish_seal in seals:
+                    finish_seal()
+
+        self.background(seal_all)
+
     # --- what the walk found, as segments
 
     def keep(self, base_offset: int, walked: _Walked, *, is_last: bool) -> None:
@@ -297,13 +313,7 @@ class _Opening:
         walked.index.written_count = len(walked.index)
         self.segments.append(segment)
         if not is_last:
-            finish_seal = segment.seal()
-
-            def seal() -> None:
-                with suppress(DiskFailure):  # without its seal the segment is walked again after a power cut
-                    finish_seal()
-
-            self.background(seal)
+            self.unsealed.append(segment)
 
     def keep_damaged(self, base_offset: int, walked: _Walked) -> None:
         # Nothing on disk is changed: the file goes on behind the end we serve, so it must not be cut or extended.
@@ -321,8 +331,10 @@ class _Opening:
     def reopen_last(self) -> None:
         """The segment behind was empty after all, so this one takes the next append."""
         last = self.segments[-1]
-        segment = self.segment(last.base_offset, last.next_offset, last.size_bytes, is_sealed=False)
-        self.segments[-1] = segment
+        self.segments[-1] = self.segment(last.base_offset, last.next_offset, last.size_bytes, is_sealed=False)
+        if last in self.unsealed:
+            self.unsealed.remove(last)
+            self.segments[-1].adopt(last.index, last.max_timestamp)
 
 
 def _base_offsets(names: list[str]) -> list[int]:

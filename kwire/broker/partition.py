@@ -17,6 +17,7 @@ from storage.errors import (
     StorageError,
     UnsupportedCompression,
 )
+from storage.format import NO_TIMESTAMP
 from storage.log import Appended, Log
 from storage.segment import LogRead
 
@@ -105,7 +106,8 @@ class Partition:
             )
         if not settings.is_log_append_time:
             ahead_ms = header.max_timestamp - now_ms
-            if ahead_ms > settings.timestamp_after_max_ms or -ahead_ms > settings.timestamp_before_max_ms:
+            is_far = ahead_ms > settings.timestamp_after_max_ms or -ahead_ms > settings.timestamp_before_max_ms
+            if is_far and header.max_timestamp != NO_TIMESTAMP:
                 raise KafkaError(
                     ErrorCode.INVALID_TIMESTAMP,
                     f"timestamp {header.max_timestamp} is too far from the server's time {now_ms}",

@@ -5,10 +5,12 @@ An id is never given twice, not even after a crash: what is left of a reserved b
 
 import asyncio
 
-from kwire.metastore import Change, MetaStore
+from kwire.metastore import Change, Conflict, MetaStore
 
 KEY = "producer_ids"
 BLOCK_SIZE = 1000
+# Each failed attempt means that somebody else got a block, so a few are plenty.
+RESERVE_ATTEMPTS_MAX = 10
 
 
 class ProducerIds:
@@ -28,8 +30,16 @@ class ProducerIds:
         return producer_id
 
     async def _reserve(self) -> None:
-        entry = self._metastore.get(KEY)
-        first: int = entry.value["next"] if entry else 0
-        after = {"next": first + BLOCK_SIZE}
-        await self._metastore.commit([Change(KEY, after, entry.revision if entry else 0)])
-        self._next, self._end = first, first + BLOCK_SIZE
+        for attempts_left in reversed(range(RESERVE_ATTEMPTS_MAX)):
+            entry = self._metastore.get(KEY)
+            first: int = entry.value["next"] if entry else 0
+            after = {"next": first + BLOCK_SIZE}
+            try:
+                await self._metastore.commit([Change(KEY, after, entry.revision if entry else 0)])
+            except Conflict:
+                # Somebody, perhaps a caller of ours who then went away, reserved this block: the next one is free.
+                if not attempts_left:
+                    raise
+            else:
+                self._next, self._end = first, first + BLOCK_SIZE
+                return

@@ -1,6 +1,7 @@
 """DeleteTopics 1-6: gone from the catalogue durably, then from the disk.
 
-Version 6 may name topics by id. `delete.topic.enable=false` refuses all; internal topics cannot be deleted.
+Version 6 may name topics by id. `delete.topic.enable=false` refuses all, with a code of its own since version 3;
+internal topics cannot be deleted.
 """
 
 from kwire.broker.topics import Topic
@@ -13,6 +14,9 @@ from kwire.wire.messages.delete_topics import (
     DeleteTopicState,
 )
 from kwire.wire.types import ZERO_UUID
+
+
+FIRST_VERSION_OF_DISABLED = 3
 
 
 async def handle(context: Context, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
@@ -32,7 +36,9 @@ async def handle(context: Context, request: DeleteTopicsRequest) -> DeleteTopics
 
 def _find(context: Context, asked: DeleteTopicState) -> Topic:
     if not context.services.config.topics.is_delete_allowed:
-        raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false.")
+        knows = context.api_version >= FIRST_VERSION_OF_DISABLED
+        code = ErrorCode.TOPIC_DELETION_DISABLED if knows else ErrorCode.INVALID_REQUEST
+        raise KafkaError(code, "delete.topic.enable is false.")
     if (asked.name is None) == (asked.topic_id == ZERO_UUID):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "A topic is named either by its name or by its id.")
     topics = context.services.topics

@@ -1,7 +1,8 @@
 """Fetch 4-18: record batches from given offsets, waiting for them if there are too few.
 
 - Answers as soon as `min_bytes` are there, some partition has an error, or `max_wait_ms` are over; then with what is
-  there.
+  there. It does not wait either when it left records behind (the limits are reached, or the segment ends): waiting
+  would not bring more of them.
 - Whole batches as they were written, the first one even if it is larger than the limits, so that a reader gets on.
 - An offset inside a batch gets the whole batch; one outside the log is OFFSET_OUT_OF_RANGE.
 - Sessions (7+) are declined: every answer has session id 0 and names every partition asked for.
@@ -45,7 +46,17 @@ def handle(context: Context, request: FetchRequest) -> FetchResponse | Awaitable
 class _Attempt:
     """One look at every partition asked for."""
 
-    __slots__ = ("_context", "_left_bytes", "_reads", "found_bytes", "has_error", "is_enough", "partitions", "response")
+    __slots__ = (
+        "_context",
+        "_left_bytes",
+        "_reads",
+        "found_bytes",
+        "has_error",
+        "has_more",
+        "is_enough",
+        "partitions",
+        "response",
+    )
 
     def __init__(self, context: Context, request: FetchRequest) -> None:
         self._context = context
@@ -53,10 +64,15 @@ class _Attempt:
         self._reads: list[LogRead] = []
         self.found_bytes = 0
         self.has_error = False
+        self.has_more = False
         self.partitions: list[Partition] = []
         self.response = FetchResponse(responses=self._read_topics(request))
         self.is_enough = (
-            self.found_bytes >= request.min_bytes or self.has_error or request.max_wait_ms <= 0 or not self.partitions
+            self.found_bytes >= request.min_bytes
+            or self.has_error
+            or self.has_more
+            or request.max_wait_ms <= 0
+            or not self.partitions
         )
 
     def answer(self) -> FetchResponse | Awaitable[FetchResponse]:
@@ -99,6 +115,8 @@ class _Attempt:
         # Only the very first batch of an answer may pass the limits.
         limit = min(asked.partition_max_bytes, self._left_bytes)
         read = partition.read(asked.fetch_offset, limit, at_least_one=not self.found_bytes)
+        if read.next_offset < partition.high_watermark:
+            self.has_more = True
         size = len(read.view)
         if size:
             self.found_bytes += size

@@ -4,7 +4,8 @@
 - The node is named by the address the client connected to, unless `advertised.listeners` says otherwise.
 - An unknown topic is created if server and client both allow it; the answer waits until that is durable, so a client
   need not ask twice.
-- Version 10 gives topic ids, version 12 can ask by them.
+- Version 10 gives topic ids, version 12 can ask by them; a topic without a name before that makes the whole request
+  invalid.
 """
 
 from collections.abc import Awaitable
@@ -22,6 +23,8 @@ from kwire.wire.messages.metadata import (
 )
 from kwire.wire.types import ZERO_UUID
 
+FIRST_VERSION_BY_ID = 12
+
 # Every operation Kafka knows on a topic and on the cluster, as bits: without authorisation, everyone may do everything.
 TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
 CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
@@ -32,6 +35,9 @@ def handle(context: Context, request: MetadataRequest) -> MetadataResponse | Awa
     asked = request.topics
     if asked is None or (context.api_version == 0 and not asked):
         return _response(context, request, [_describe(context, request, topic) for topic in topics])
+    by_id = any(one.name is None or one.topic_id != ZERO_UUID for one in asked)
+    if by_id and context.api_version < FIRST_VERSION_BY_ID:
+        return _response(context, request, [_invalid(one) for one in asked])
     may_create = request.allow_auto_topic_creation and context.services.config.topics.is_auto_create
     if may_create and any(one.name and topics.get(one.name) is None for one in asked):
         return _create_and_answer(context, request, asked)
@@ -71,6 +77,11 @@ def _lookup(context: Context, request: MetadataRequest, one: MetadataRequestTopi
 
 def _failed(one: MetadataRequestTopic, code: ErrorCode) -> MetadataResponseTopic:
     return MetadataResponseTopic(error_code=code, name=one.name, topic_id=one.topic_id, partitions=[])
+
+
+def _invalid(one: MetadataRequestTopic) -> MetadataResponseTopic:
+    # Before version 12 an answer always has a name.
+    return MetadataResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=one.name or "", partitions=[])
 
 
 def _describe(context: Context, request: MetadataRequest, topic: Topic) -> MetadataResponseTopic:

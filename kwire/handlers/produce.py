@@ -35,10 +35,7 @@ def handle(context: Context, request: ProduceRequest) -> ProduceResponse | None:
     refusal = _refusal(version, request)
     responses = []
     for data in request.topic_data:
-        if version < FIRST_TOPIC_ID_VERSION:
-            topic = topics.get(data.name)
-        else:
-            topic = topics.get_by_id(data.topic_id)
+        topic = topics.get(data.name) if version < FIRST_TOPIC_ID_VERSION else topics.get_by_id(data.topic_id)
         answers = []
         for one in data.partition_data:
             try:

@@ -1,1 +1,1 @@
-"""The HTTP side: one file per resource, each (services, request) -> response; `routes.py` holds the one list of them."""
+"""The HTTP side: one file per resource, each (services, request) -> response; `routes.py` is the one list."""

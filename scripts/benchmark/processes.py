@@ -62,7 +62,7 @@ def own_program(module: str, **options: object) -> Child:
 
 def start_in_background(argv: Sequence[str], log_path: Path) -> subprocess.Popen[bytes]:
     """A server in a process group of its own, so that Ctrl-C reaches the bench first, which then stops it in order."""
-    # Settings in the environment would change the server; without stored bytecode it would compile itself at each start.
+    # Settings in the environment would change it; without stored bytecode it would compile itself at each start.
     inherited = {
         name: value
         for name, value in os.environ.items()

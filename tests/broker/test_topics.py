@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from kwire.broker.partition import Partition
+from kwire.broker.partition import Partition, code_of
 from kwire.broker.topics import NAME_LENGTH_MAX, OFFSETS_TOPIC, PARTITIONS_MAX, NewTopic
 from kwire.errors import ErrorCode, KafkaError
 from storage.batch import check_batch
+from storage.errors import StorageError
 from storage.format import CREATE_TIME, LOG_APPEND_TIME
 from tests.support.batches import make_batch
 from tests.support.faulty_files import FaultyFiles
@@ -122,9 +123,6 @@ async def test_partition_of_a_deleted_topic_takes_no_records(node: QuietNode) ->
     topic = await node.create("t")
     append(topic.partitions[0])
     await node.topics.delete(topic)
-    from kwire.broker.partition import code_of
-    from storage.errors import StorageError
-
     with pytest.raises(StorageError) as caught:
         append(topic.partitions[0])
     assert code_of(caught.value) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

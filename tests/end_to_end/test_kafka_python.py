@@ -24,8 +24,6 @@ from tests.support.server import Broker, wait_until
 
 # Brokers refuse timestamps far in the future, and retention removes those far in the past.
 MINUTES_AGO_MS = int(time.time() * 1000) - 300_000
-# A much shorter poll makes kafka-python give up joining its group again and again.
-POLL_MS = 500
 
 
 @contextmanager

@@ -56,6 +56,7 @@ def test_sigterm_ends_the_server_cleanly_with_clients_connected(start_kwire: Sta
     process = start_kwire()
     topics = Topics(process.bootstrap)
     topic = topics.create("contract-stop")
+    topics.close()
     produce_values(process.bootstrap, topic, [b"kept"])
     with RawConnection(process.kafka_address) as waiting, RawConnection(process.kafka_address) as idle:
         waiting.send(fetch_request(topic, 1, max_wait_ms=60_000), 12)
@@ -63,7 +64,6 @@ def test_sigterm_ends_the_server_cleanly_with_clients_connected(start_kwire: Sta
         assert process.stop(STOP_BOUND_S) == 0
         assert idle.is_closed(CLOSE_TIMEOUT_S)
         assert waiting.is_closed(CLOSE_TIMEOUT_S)
-    topics.close()
     with pytest.raises(ConnectionRefusedError):
         RawConnection(process.kafka_address)
     process.restart()
@@ -74,7 +74,10 @@ def test_a_second_server_on_the_same_data_is_refused(start_kwire: StartKwire, tm
     first = start_kwire()
     second = KwireProcess(tmp_path / "second", data_dir=first.data_dir)
     second.start()
-    assert second.exit_code() != 0
+    try:
+        assert second.exit_code() != 0
+    finally:
+        second.kill()
     message = second.stderr_path.read_text()
     assert str(first.data_dir) in message
     assert "Traceback" not in message

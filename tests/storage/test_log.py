@@ -1,5 +1,6 @@
 """The log: batches come out as they went in, at the offsets they were given."""
 
+import os
 import random
 from pathlib import Path
 
@@ -7,10 +8,12 @@ import pytest
 
 from storage.batch import Record, build_batch, check_batch, parse_header, read_records
 from storage.errors import LogClosed, OffsetOutOfRange, OutOfOrderSequence
+from storage.files import Files
 from storage.format import LOG_APPEND_TIME, NONE, ZSTD
 from storage.log import Log
+from storage.recovery import open_log
 from storage.settings import LogSettings
-from tests.support.batches import NOW_MS, LaterJobs, append, headers, make_batch, make_log, read_all
+from tests.support.batches import BOOT_ID, NOW_MS, LaterJobs, append, headers, make_batch, make_log, read_all, run_now
 
 SMALL = LogSettings(segment_bytes=2000, index_interval_bytes=256)
 
@@ -284,6 +287,41 @@ def test_recent_reads_are_warm_and_old_ones_are_looked_at(tmp_path: Path) -> Non
         read.warm_up()
         assert read.is_warm()
     assert log.read(60, 1000, 60).is_warm()
+
+
+def drop_from_memory(path: str) -> None:
+    fd = os.open(path, os.O_RDWR)
+    try:
+        os.fsync(fd)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(fd)
+
+
+def test_pages_that_are_not_in_memory_are_noticed_and_fetched(tmp_path: Path) -> None:
+    log = make_log(tmp_path, settings=LogSettings(segment_bytes=600_000))
+    for _ in range(30):
+        append(log, make_batch(value=bytes(50_000)))
+    log.close()
+    log = open_log(str(tmp_path), Files(), run_now, LogSettings(), BOOT_ID)
+    first = next(log.segments())
+    # Nothing of the segment is known before the first read; what the read needs can be fetched by a thread.
+    drop_from_memory(first.path)
+    assert not log.is_start_warm(3)
+    log.warm_start(3)
+    assert log.is_start_warm(3)
+    assert log.is_start_warm(log.log_end_offset)
+    read = log.read(3, 400_000, log.log_end_offset)
+    first.warm_up(0, first.size_bytes)
+    assert read.is_warm()
+    del read
+    log.release()
+    read = log.read(3, 400_000, log.log_end_offset)
+    drop_from_memory(first.path)
+    assert not read.is_warm()
+    read.warm_up()
+    assert read.is_warm()
+    log.close()
 
 
 def tail_positions(log: Log) -> list[int]:

@@ -228,6 +228,22 @@ def test_a_torn_first_batch_of_a_later_segment_reopens_the_one_before(tmp_path: 
         again.close()
 
 
+def test_a_segment_that_takes_appends_again_is_not_cut_by_late_work(tmp_path: Path) -> None:
+    log = make_log(tmp_path, settings=LogSettings(segment_bytes=200), background=LaterJobs())
+    for _ in range(5):
+        append(log)
+    (tmp_path / segment_name(4)).write_bytes(b"torn" + bytes(100))
+    jobs = LaterJobs()
+    again = open_log(str(tmp_path), UnsyncedFiles(), jobs, LogSettings(segment_bytes=10_000), BOOT_ID)
+    assert (again.log_end_offset, again.segment_count) == (4, 2)
+    for _ in range(3):
+        append(again)
+    jobs.run()
+    assert again.segment_count == 2
+    assert len(read_all(again)) == 7
+    assert len(read_all(reopen(tmp_path))) == 7
+
+
 def test_damage_is_served_up_to_and_never_cut(tmp_path: Path) -> None:
     log = make_log(tmp_path)
     for _ in range(10):

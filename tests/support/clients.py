@@ -9,6 +9,8 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, OffsetSpec, To
 
 CODECS = ("gzip", "snappy", "lz4", "zstd")
 DEADLINE_S = 30.0
+# A poll that ends before the group is joined makes kafka-python join anew, for ever if every poll is too short.
+POLL_MS = 1_000
 
 
 def unique_name(stem: str) -> str:
@@ -64,7 +66,7 @@ def poll_records(consumer: Any, count: int, timeout_s: float = DEADLINE_S) -> li
     while len(records) < count:
         if time.monotonic() >= deadline:
             raise AssertionError(f"only {len(records)} of {count} records within {timeout_s} s")
-        for batch in consumer.poll(timeout_ms=200).values():
+        for batch in consumer.poll(timeout_ms=POLL_MS).values():
             records.extend(batch)
     return records
 
@@ -83,7 +85,7 @@ def read_topic(bootstrap: str, topic: str) -> dict[int, list[Any]]:
         while any(consumer.position(partition) < ends[partition] for partition in partitions):
             if time.monotonic() >= deadline:
                 raise AssertionError(f"{topic} was not read to its end within {DEADLINE_S} s")
-            for partition, batch in consumer.poll(timeout_ms=200).items():
+            for partition, batch in consumer.poll(timeout_ms=POLL_MS).items():
                 found[partition.partition].extend(batch)
         return found
     finally:

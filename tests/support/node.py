@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, ParamSpec, Self
 
+import pytest
 import uvloop
 
 from kwire.broker.cold_reads import ColdReads
@@ -26,7 +27,7 @@ from kwire.handlers import HANDLERS
 from kwire.handlers.context import Context, NodeFacts, Services
 from kwire.metastore import EmbeddedMetaStore
 from kwire.wire.codec import decode_message, encode_message
-from kwire.wire.schema import message_of
+from kwire.wire.schema import Api, message_of
 from storage.files import Files
 from storage.journal import Journal
 from storage.store import LogStore
@@ -38,6 +39,11 @@ P = ParamSpec("P")
 TEST_TIMEOUT_S = 30.0
 CLUSTER_ID = "test-cluster"
 NODE_ID = 1
+
+
+def in_every_version(api: Api) -> pytest.MarkDecorator:
+    """Run a test once for each version that is served."""
+    return pytest.mark.parametrize("version", list(api.versions))
 
 
 def in_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
@@ -130,7 +136,7 @@ class QuietNode:
 
     async def create_partition(self, name: str = "t", **configs: str) -> Partition:
         """The one partition of a new topic."""
-        return (await self.create(name, **configs)).partitions[0]
+        return (await self.create(name, 1, **configs)).partitions[0]
 
     async def ask(self, request: Any, version: int) -> Any:
         """What a client gets that sends this request in this version; None if it gets nothing."""

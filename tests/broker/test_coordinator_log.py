@@ -1,0 +1,122 @@
+"""The coordinators' log: what was appended comes back, all of it and in order."""
+
+import pytest
+
+from kwire.broker import coordinator_log
+from kwire.broker.coordinator_log import CoordinatorLog
+from kwire.broker.topics import OFFSETS_TOPIC
+from kwire.errors import ErrorCode, KafkaError
+from storage.batch import Record, build_batch, check_batch
+from tests.support.node import QuietNode, in_loop
+
+KeyValue = tuple[bytes, bytes | None]
+
+
+def records(number: int) -> list[KeyValue]:
+    """What batch `number` holds: 1 to 4 records, some of them marks of deletion."""
+    return [
+        (f"key {number}.{place}".encode(), None if (number + place) % 3 == 0 else b"v" * number)
+        for place in range(number % 4 + 1)
+    ]
+
+
+async def open_log(node: QuietNode) -> CoordinatorLog:
+    await node.topics.get_or_create(OFFSETS_TOPIC)
+    return CoordinatorLog(node.topics, OFFSETS_TOPIC)
+
+
+@pytest.mark.parametrize("replay_bytes", [1, 700, 1024 * 1024])
+@in_loop
+async def test_many_batches_come_back_in_order(
+    node: QuietNode, monkeypatch: pytest.MonkeyPatch, replay_bytes: int
+) -> None:
+    monkeypatch.setattr(coordinator_log, "REPLAY_BYTES", replay_bytes)
+    log = await open_log(node)
+    expected: list[KeyValue] = []
+    end = 0
+    for number in range(300):
+        batch = records(number)
+        expected += batch
+        end += len(batch)
+        assert log.append(3, batch, node.clock.now_ms()) == end
+    log.append(4, [(b"elsewhere", b"")], node.clock.now_ms())
+    assert list(log.replay(3)) == expected
+    node.restart()
+    log = CoordinatorLog(node.topics, OFFSETS_TOPIC)
+    assert list(log.replay(3)) == expected
+    assert log.append(3, [(b"next", b"")], node.clock.now_ms()) == end + 1
+    assert list(log.replay(3))[-1] == (b"next", b"")
+
+
+@in_loop
+async def test_replay_crosses_segments(node: QuietNode) -> None:
+    log = await open_log(node)
+    topic = node.topics.get(OFFSETS_TOPIC)
+    assert topic is not None
+    await node.topics.configure(topic, {**topic.configs, "segment.bytes": str(1024 * 1024)})
+    expected = [(f"{number}".encode(), b"x" * 400_000) for number in range(6)]
+    for record in expected:
+        log.append(0, [record], node.clock.now_ms())
+    assert topic.partitions[0].log.segment_count == 3
+    assert list(log.replay(0)) == expected
+
+
+@in_loop
+async def test_replay_begins_where_the_log_begins(node: QuietNode) -> None:
+    log = await open_log(node)
+    topic = node.topics.get(OFFSETS_TOPIC)
+    assert topic is not None
+    for number in range(4):
+        log.append(0, [(f"{number}".encode(), b"")], node.clock.now_ms())
+    topic.partitions[0].log.advance_log_start_offset(2)
+    assert [key for key, _ in log.replay(0)] == [b"2", b"3"]
+
+
+@in_loop
+async def test_records_without_a_key_are_left_out(node: QuietNode) -> None:
+    log = await open_log(node)
+    topic = node.topics.get(OFFSETS_TOPIC)
+    assert topic is not None
+    batch = memoryview(build_batch([Record(None, b"noise", 0), Record(b"key", b"value", 0)]))
+    topic.partitions[0].append(batch, check_batch(batch))
+    assert list(log.replay(0)) == [(b"key", b"value")]
+
+
+@in_loop
+async def test_empty_and_missing_shards_replay_nothing(node: QuietNode) -> None:
+    missing = CoordinatorLog(node.topics, OFFSETS_TOPIC)
+    assert list(missing.replay(0)) == []
+    log = await open_log(node)
+    assert list(log.replay(0)) == []
+    assert list(log.replay(10_000)) == []
+
+
+@in_loop
+async def test_append_without_the_topic_says_so(node: QuietNode) -> None:
+    log = CoordinatorLog(node.topics, OFFSETS_TOPIC)
+    with pytest.raises(LookupError):
+        log.append(0, [(b"key", b"")], 0)
+    log = await open_log(node)
+    with pytest.raises(LookupError):
+        log.append(10_000, [(b"key", b"")], 0)
+
+
+@in_loop
+async def test_record_that_is_too_large_is_refused_and_leaves_nothing(node: QuietNode) -> None:
+    log = await open_log(node)
+    with pytest.raises(KafkaError) as caught:
+        log.append(0, [(b"key", bytes(2 * 1024 * 1024))], node.clock.now_ms())
+    assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
+    assert list(log.replay(0)) == []
+
+
+@in_loop
+async def test_commit_is_told_when_the_watermark_is_there(node: QuietNode) -> None:
+    log = await open_log(node)
+    told: list[str] = []
+    log.on_committed(0, 2, lambda: told.append("two"))
+    end = log.append(0, [(b"a", b"")], node.clock.now_ms())
+    log.on_committed(0, end, lambda: told.append("one"))
+    assert told == ["one"]
+    log.append(0, [(b"b", b"")], node.clock.now_ms())
+    assert told == ["one", "two"]
