@@ -146,10 +146,14 @@ class ErrorCode(IntEnum):
     CONTROLLER_ID_NOT_REGISTERED = 136
 
 
+# Messages quote what a client sent; no quotation may outgrow the text field it travels in.
+MESSAGE_LENGTH_MAX = 1000
+
+
 class KafkaError(Exception):
     """A request, or one part of it, is answered with this code and message."""
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:
         super().__init__(message or code.name)
         self.code = code
-        self.message = message or None
+        self.message = message[:MESSAGE_LENGTH_MAX] or None

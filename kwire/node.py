@@ -14,6 +14,7 @@ from kwire.broker.cold_reads import ColdReads
 from kwire.broker.coordinator_log import CoordinatorLog
 from kwire.broker.producer_ids import ProducerIds
 from kwire.broker.topics import OFFSETS_TOPIC, Topics
+from kwire.broker.upkeep import Upkeep
 from kwire.clock import SystemClock
 from kwire.config import Config
 from kwire.coordinator.group.coordinator import GroupCoordinator
@@ -28,7 +29,7 @@ from kwire.server.stalls import StallProbe
 from kwire.web.services import WebServices
 from storage.files import Files
 from storage.journal import Journal
-from storage.store import LogStore
+from storage.store import LogStore, partition_folder
 
 if TYPE_CHECKING:
     from kwire.server.http import HttpServer
@@ -59,6 +60,9 @@ class Node:
         cluster_id, leader_epoch = await self._register()
         clock = SystemClock()
         topics = Topics(self._metastore, self._store, self.config, clock, leader_epoch)
+        if not self._store.was_clean:
+            self._recover(topics)
+        self._upkeep = Upkeep(topics, clock, self.config.log.producer_id_expiration_ms)
         self._cold_reads = ColdReads()
         groups = GroupCoordinator(
             log=CoordinatorLog(topics, OFFSETS_TOPIC),
@@ -107,6 +111,7 @@ class Node:
             connection.drain()
         await self._drained()
         self._sweep.close()
+        self._upkeep.close()
         self._stalls.close()
         if self.http is not None:
             await self.http.close()
@@ -114,6 +119,14 @@ class Node:
         self._threads.shutdown(wait=True)
         self._store.close()
         self._metastore.close()
+
+    def _recover(self, topics: Topics) -> None:
+        """After a crash, find the end of every log now: later it would hold up clients that are being served."""
+        folders = self._store.partition_folders
+        for topic in topics:
+            for partition in topic.partitions:
+                if partition_folder(topic.name, partition.index) in folders:
+                    partition.log  # noqa: B018  opening is the recovery
 
     async def _drained(self) -> None:
         """Wait until every connection is gone, but not longer than `kwire.shutdown.drain.ms`."""

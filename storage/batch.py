@@ -12,7 +12,6 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-from storage.compression import compress, decompress
 from storage.errors import CorruptBatch, InvalidBatch, InvalidTimestamp, UnsupportedCompression, UnsupportedMagic
 from storage.format import (
     ATTRIBUTES_POSITION,
@@ -193,7 +192,7 @@ def build_batch(
     body = bytearray()
     for offset_delta, record in enumerate(records):
         _put_record(body, record, record.timestamp_ms - base_timestamp, offset_delta)
-    payload = compress(compression, body) if compression else body
+    payload = _compress(compression, body) if compression else body
     attributes = compression | (timestamp_type << 3)
     if is_transactional:
         attributes |= TRANSACTIONAL_BIT
@@ -259,7 +258,7 @@ def read_records(view: BytesLike, budget_bytes: int) -> Iterator[Record]:
         raise CorruptBatch(f"the batch says {header.size_bytes} bytes, {len(view)} were given")
     payload: BytesLike = memoryview(view)[HEADER_BYTES:]
     codec = header.compression
-    body = decompress(codec, payload, budget_bytes) if codec else bytes(payload)
+    body = _decompress(codec, payload, budget_bytes) if codec else bytes(payload)
     if header.record_count < 0 or header.record_count * MIN_RECORD_BYTES > len(body):
         raise CorruptBatch(f"{header.record_count} records cannot fit in {len(body)} bytes")
     append_time_ms = header.max_timestamp if header.timestamp_type else None
@@ -334,3 +333,18 @@ def _varint(body: bytes, position: int) -> tuple[int, int]:
     except IndexError:
         raise CorruptBatch("a number runs past the end of its batch") from None
     raise CorruptBatch("a number is longer than ten bytes")
+
+
+# The codecs' libraries take longer to load than all of storage, and a log whose batches stay opaque never needs them.
+
+
+def _compress(codec: int, data: BytesLike) -> bytes:
+    from storage.compression import compress
+
+    return compress(codec, data)
+
+
+def _decompress(codec: int, data: BytesLike, budget_bytes: int) -> bytes:
+    from storage.compression import decompress
+
+    return decompress(codec, data, budget_bytes)

@@ -1,30 +1,29 @@
 """Reads of pages that may have to come from the disk: fetched into memory by a thread before the loop touches them.
 
-Without this, one consumer that reads old data would stop every other client at each page fault.
+Without this, one consumer that reads old data would stop every other client at each page fault. A read has two parts
+that can be cold: its start (the index, the headers where it begins) and the bytes that will be sent.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-
-from storage.segment import LogRead
 
 THREADS = 4
 
 
 class ColdReads:
+    """The threads that wait for the disk in the loop's place."""
+
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="cold-read")
         self.count = 0
 
-    def cold(self, reads: Sequence[LogRead]) -> list[LogRead]:
-        """Those whose pages are not all in memory."""
-        return [read for read in reads if not read.is_warm()]
-
-    async def warm_up(self, reads: Sequence[LogRead]) -> None:
-        self.count += len(reads)
+    async def do(self, warm_ups: Iterable[Callable[[], None]]) -> None:
+        """Run what fetches pages; returns when all of them are in memory."""
         loop = asyncio.get_running_loop()
-        await asyncio.gather(*(loop.run_in_executor(self._threads, read.warm_up) for read in reads))
+        waits = [loop.run_in_executor(self._threads, warm_up) for warm_up in warm_ups]
+        self.count += len(waits)
+        await asyncio.gather(*waits)
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)

@@ -1,6 +1,7 @@
 """A partition: one ordered log, the offset up to which it may be read, and those who wait for that offset to rise."""
 
 from collections.abc import Callable
+from functools import partial
 
 from kwire.clock import Clock
 from kwire.errors import ErrorCode, KafkaError
@@ -130,6 +131,11 @@ class Partition:
         """Whole batches from the one that holds `offset`, none at or above the high watermark."""
         log = self._log or self.log
         return log.read(offset, max_bytes, self.high_watermark, at_least_one=at_least_one)
+
+    def cold_start(self, offset: int) -> Callable[[], None] | None:
+        """What a thread has to run before a read from `offset` can begin without waiting for the disk, if anything."""
+        log = self._log or self.log
+        return None if log.is_start_warm(offset) else partial(log.warm_start, offset)
 
     def watch(self, watcher: Watcher) -> None:
         self._watchers.add(watcher)

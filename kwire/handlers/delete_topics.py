@@ -15,7 +15,6 @@ from kwire.wire.messages.delete_topics import (
 )
 from kwire.wire.types import ZERO_UUID
 
-
 FIRST_VERSION_OF_DISABLED = 3
 
 

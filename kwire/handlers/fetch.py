@@ -10,7 +10,7 @@
 """
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 
 from kwire.broker.partition import Partition, code_of
 from kwire.broker.waits import LongPoll
@@ -26,46 +26,50 @@ from kwire.wire.messages.fetch import (
     PartitionData,
 )
 from storage.errors import StorageError
-from storage.segment import LogRead
+from storage.windows import EMPTY
 
 FIRST_TOPIC_ID_VERSION = 13
 READ_COMMITTED = 1
 NO_SESSION = 0
 FINAL_EPOCH, INITIAL_EPOCH = -1, 0
+# Under memory pressure pages may be gone again before they are sent; after some tries the loop reads them itself.
+WARM_UPS_MAX = 3
 
 
 def handle(context: Context, request: FetchRequest) -> FetchResponse | Awaitable[FetchResponse]:
     if request.session_id != NO_SESSION or request.session_epoch not in (FINAL_EPOCH, INITIAL_EPOCH):
         return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND, responses=[])
     attempt = _Attempt(context, request)
+    if attempt.warm_ups:
+        return _answer_when_warm(context, request, attempt)
     if attempt.is_enough:
-        return attempt.answer()
-    return _wait(context, request, attempt)
+        return attempt.response
+    return _answer_when_grown(context, request, attempt)
 
 
 class _Attempt:
-    """One look at every partition asked for."""
+    """One look at every partition asked for. It is only good for an answer if nothing needs to be warmed up first."""
 
     __slots__ = (
         "_context",
         "_left_bytes",
-        "_reads",
         "found_bytes",
         "has_error",
         "has_more",
         "is_enough",
         "partitions",
         "response",
+        "warm_ups",
     )
 
     def __init__(self, context: Context, request: FetchRequest) -> None:
         self._context = context
         self._left_bytes = min(request.max_bytes, context.services.config.network.fetch_bytes_max)
-        self._reads: list[LogRead] = []
         self.found_bytes = 0
         self.has_error = False
         self.has_more = False
         self.partitions: list[Partition] = []
+        self.warm_ups: list[Callable[[], None]] = []
         self.response = FetchResponse(responses=self._read_topics(request))
         self.is_enough = (
             self.found_bytes >= request.min_bytes
@@ -74,15 +78,6 @@ class _Attempt:
             or request.max_wait_ms <= 0
             or not self.partitions
         )
-
-    def answer(self) -> FetchResponse | Awaitable[FetchResponse]:
-        """The response, once the pages it will be sent from are in memory."""
-        cold = self._context.services.cold_reads.cold(self._reads)
-        return self._warmed_up(cold) if cold else self.response
-
-    async def _warmed_up(self, cold: list[LogRead]) -> FetchResponse:
-        await self._context.services.cold_reads.warm_up(cold)
-        return self.response
 
     def _read_topics(self, request: FetchRequest) -> list[FetchableTopicResponse]:
         topics = self._context.services.topics
@@ -112,16 +107,10 @@ class _Attempt:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         check_epoch(partition, asked.current_leader_epoch)
         self.partitions.append(partition)
-        # Only the very first batch of an answer may pass the limits.
-        limit = min(asked.partition_max_bytes, self._left_bytes)
-        read = partition.read(asked.fetch_offset, limit, at_least_one=not self.found_bytes)
-        if read.next_offset < partition.high_watermark:
-            self.has_more = True
-        size = len(read.view)
-        if size:
-            self.found_bytes += size
-            self._left_bytes = max(0, self._left_bytes - size)
-            self._reads.append(read)
+        cold_start = partition.cold_start(asked.fetch_offset)
+        if cold_start is not None:
+            self.warm_ups.append(cold_start)
+        records = EMPTY if cold_start else self._read_records(partition, asked)
         return PartitionData(
             partition_index=asked.partition,
             error_code=0,
@@ -129,8 +118,22 @@ class _Attempt:
             last_stable_offset=partition.high_watermark,
             log_start_offset=partition.log.log_start_offset,
             aborted_transactions=aborted,
-            records=read.view,
+            records=records,
         )
+
+    def _read_records(self, partition: Partition, asked: FetchPartition) -> memoryview:
+        # Only the very first batch of an answer may pass the limits.
+        limit = min(asked.partition_max_bytes, self._left_bytes)
+        read = partition.read(asked.fetch_offset, limit, at_least_one=not self.found_bytes)
+        # A read ends with its segment: what lies behind is there already, so there is nothing to wait for.
+        self.has_more = self.has_more or read.next_offset < partition.high_watermark
+        size = len(read.view)
+        if size:
+            self.found_bytes += size
+            self._left_bytes = max(0, self._left_bytes - size)
+            if not read.is_warm():
+                self.warm_ups.append(read.warm_up)
+        return read.view
 
     def _failed(self, asked: FetchPartition, code: ErrorCode) -> PartitionData:
         self.has_error = True
@@ -145,31 +148,28 @@ class _Attempt:
         )
 
 
-def _wait(context: Context, request: FetchRequest, attempt: _Attempt) -> Awaitable[FetchResponse]:
+async def _answer_when_warm(context: Context, request: FetchRequest, attempt: _Attempt) -> FetchResponse:
+    """Pages that are not in memory are fetched by threads, then everything is looked at again."""
+    for _ in range(WARM_UPS_MAX):
+        await context.services.cold_reads.do(attempt.warm_ups)
+        attempt = _Attempt(context, request)
+        if not attempt.warm_ups:
+            break
+    if attempt.is_enough:
+        return attempt.response
+    return await _answer_when_grown(context, request, attempt)
+
+
+def _answer_when_grown(context: Context, request: FetchRequest, attempt: _Attempt) -> Awaitable[FetchResponse]:
     """Look again when enough has been appended or the time is up, and answer with what is there then."""
     answered: asyncio.Future[FetchResponse] = asyncio.get_running_loop().create_future()
 
     def look_again() -> None:
-        if answered.done():
-            return
-        answer = _Attempt(context, request).answer()
-        if isinstance(answer, FetchResponse):
-            answered.set_result(answer)
-        else:
-            asyncio.ensure_future(answer).add_done_callback(lambda task: _pass_on(task, answered))
+        # What was just appended is in memory, so nothing is left to be warmed up but what an idle time evicted.
+        if not answered.done():
+            answered.set_result(_Attempt(context, request).response)
 
     missing = request.min_bytes - attempt.found_bytes
     poll = LongPoll(attempt.partitions, missing, request.max_wait_ms, look_again)
     answered.add_done_callback(lambda _: poll.cancel())
     return answered
-
-
-def _pass_on(task: "asyncio.Future[FetchResponse]", answered: "asyncio.Future[FetchResponse]") -> None:
-    if answered.done():
-        return
-    if task.cancelled():
-        answered.cancel()
-    elif error := task.exception():
-        answered.set_exception(error)
-    else:
-        answered.set_result(task.result())

@@ -22,6 +22,10 @@ M = TypeVar("M")
 # Below this, copying records into the answer is cheaper than one more part to write.
 SMALL_RECORDS_BYTES = 512
 
+# Elements of all arrays of one message: a hundred thousand partitions with their topics, twice over. An element can be
+# three bytes on the wire and a hundred in memory, so without this a large frame could become forty times as large.
+ELEMENTS_MAX = 400_000
+
 _decoders: dict[tuple[type[Any], int], Callable[[Buffer], Any]] = {}
 _encoders: dict[tuple[type[Any], int], Callable[[Any], list[Buffer]]] = {}
 
@@ -112,6 +116,7 @@ class _Decoder(_Writer):
     def compile(self) -> Callable[[Buffer], Any]:
         self.emit("pos = 0")
         self.emit("end = len(buf)")
+        self.emit(f"room = {ELEMENTS_MAX}")
         self.struct("o", self.message.struct)
         self.emit("return o")
         decode_straight: Callable[[Buffer], Any] = self.build("def decode(buf):", "decode")
@@ -208,8 +213,9 @@ class _Decoder(_Writer):
     def array(self, into: str, f: Field, kind: ArrayKind, nullable: bool, group: list[tuple[str, Fixed]]) -> None:
         n = self.length(_COUNT, group)
         smallest = smallest_size(kind.element, self.version, self.flexible)
-        self.emit(f"if 0 <= {n} <= (end - pos) // {smallest}:")
+        self.emit(f"if 0 <= {n} <= (end - pos) // {smallest} and {n} <= room:")
         self.depth += 1
+        self.emit(f"room -= {n}")
         self.elements(into, f.name, kind.element, n)
         self.depth -= 1
         if nullable:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from crc32c import crc32c
 
 from kwire.broker.topics import OFFSETS_TOPIC, Topic
 from kwire.errors import ErrorCode
@@ -165,8 +166,6 @@ def attributes(bits: int) -> Callable[[bytearray], bytearray]:
     """A batch with these attribute bits and the right CRC."""
 
     def change(data: bytearray) -> bytearray:
-        from crc32c import crc32c
-
         data[ATTRIBUTES_POSITION : ATTRIBUTES_POSITION + 2] = bits.to_bytes(2, "big")
         data[CRC_POSITION : CRC_POSITION + 4] = crc32c(data[ATTRIBUTES_POSITION:]).to_bytes(4, "big")
         return data

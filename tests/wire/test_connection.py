@@ -1,5 +1,6 @@
 """The connection machine: requests come out one by one, answers leave in request order."""
 
+import random
 import struct
 
 import pytest
@@ -110,7 +111,7 @@ def test_large_parts_of_an_answer_are_not_copied() -> None:
 
 
 @given(st.lists(st.sampled_from(["now", "later", "none"]), min_size=1, max_size=12), st.randoms(use_true_random=False))
-def test_answers_leave_in_request_order(kinds: list[str], random: "st.Random") -> None:
+def test_answers_leave_in_request_order(kinds: list[str], chance: random.Random) -> None:
     """Some requests are answered at once, some later in any order, some not at all (acks=0)."""
     machine = connection()
     stream = b"".join(request_bytes(3, 1, number) for number in range(len(kinds)))
@@ -122,7 +123,7 @@ def test_answers_leave_in_request_order(kinds: list[str], random: "st.Random") -
             later.append(request)
         else:
             sent += b"".join(machine.answer_now(request, [b"x"] if kind == "now" else None))
-    random.shuffle(later)
+    chance.shuffle(later)
     for request in later:
         sent += b"".join(machine.answer_later(request, [b"y"]))
     assert not machine.waiting

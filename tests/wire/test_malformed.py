@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kwire.wire import types
-from kwire.wire.codec import decode_message, encode_message
+from kwire.wire.codec import ELEMENTS_MAX, decode_message, encode_message
 from kwire.wire.errors import WireError
 from kwire.wire.messages.delete_topics import DeleteTopicsRequest
 from kwire.wire.messages.heartbeat import HeartbeatRequest
+from kwire.wire.messages.produce import ProduceRequest, TopicProduceData
 from kwire.wire.schema import ArrayKind, Field, Struct, message_of
 from tests.wire.cases import CASES, Inner, Sample, in_every_version, sample
 from tests.wire.strategies import FEW, drawn
@@ -169,3 +170,13 @@ def test_a_wrong_tag_section_is_refused(section: str) -> None:
     assert encoded[-1:] == b"\x00"
     with pytest.raises(WireError):
         decode_message(Sample, 1, encoded[:-1] + bytes.fromhex(section))
+
+
+def test_more_elements_than_any_honest_message_has_are_refused() -> None:
+    """Topics without a name or partitions take three bytes each: a large frame of them would fill the memory."""
+    topic = TopicProduceData(name="", partition_data=[])
+    honest = ProduceRequest(acks=1, timeout_ms=1, topic_data=[topic] * ELEMENTS_MAX)
+    assert len(decode_message(ProduceRequest, 9, encode_message(honest, 9)).topic_data) == ELEMENTS_MAX
+    greedy = ProduceRequest(acks=1, timeout_ms=1, topic_data=[topic] * (ELEMENTS_MAX + 1))
+    with pytest.raises(WireError, match="topic_data"):
+        decode_message(ProduceRequest, 9, encode_message(greedy, 9))

@@ -1,0 +1,365 @@
+"""Fetch: whole batches from an offset on, now or when there are enough of them."""
+
+import asyncio
+import inspect
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kwire.broker.partition import Partition
+from kwire.broker.topics import Topic
+from kwire.errors import ErrorCode
+from kwire.handlers.fetch import WARM_UPS_MAX
+from kwire.wire.messages import FETCH
+from kwire.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
+from kwire.wire.types import ZERO_UUID
+from storage.batch import check_batch
+from storage.segment import LogRead
+from tests.support.batches import headers, make_batch
+from tests.support.node import QuietNode, in_loop, received
+
+ENDS = [4, 18]
+# Far beyond what a test may take: only a wake can end such a wait.
+LONG_MS = 600_000
+LARGE = 2**31 - 1
+
+
+def at(offset: int, partition: int = 0, *, max_bytes: int = LARGE, epoch: int = -1) -> FetchPartition:
+    return FetchPartition(
+        partition=partition, fetch_offset=offset, partition_max_bytes=max_bytes, current_leader_epoch=epoch
+    )
+
+
+def request(topic: Topic | None, *partitions: FetchPartition, name: str = "", **more: Any) -> FetchRequest:
+    """Every version takes what it needs, the name or the id. Waits for nothing unless told to."""
+    asked = FetchTopic(
+        topic=topic.name if topic else name,
+        topic_id=topic.topic_id if topic else b"\x01" * 16,
+        partitions=list(partitions),
+    )
+    return FetchRequest(topics=[asked], **{"max_wait_ms": 0, "min_bytes": 1, **more})
+
+
+def append(partition: Partition, count: int = 1, value: bytes = b"value") -> int:
+    """The size of the batch."""
+    batch = make_batch(count, timestamp_ms=0, value=value)
+    partition.append(batch, check_batch(batch))
+    return len(batch)
+
+
+def offsets(data: PartitionData) -> list[int]:
+    """The base offsets of the batches in an answer."""
+    assert data.records is not None
+    return [header.base_offset for header in headers(memoryview(data.records))]
+
+
+async def fetch(node: QuietNode, asked: FetchRequest, version: int) -> list[PartitionData]:
+    """The answers for the partitions of the one topic."""
+    answer = await node.ask(asked, version)
+    assert (answer.error_code, answer.session_id, answer.throttle_time_ms) == (ErrorCode.NONE, 0, 0)
+    (topic,) = answer.responses
+    assert topic.topic == (asked.topics[0].topic if version < 13 else "")
+    assert topic.topic_id == (asked.topics[0].topic_id if version >= 13 else ZERO_UUID)
+    assert [one.partition_index for one in topic.partitions] == [one.partition for one in asked.topics[0].partitions]
+    responses: list[PartitionData] = topic.partitions
+    return responses
+
+
+async def refusal(node: QuietNode, asked: FetchRequest, version: int) -> ErrorCode:
+    (one,) = await fetch(node, asked, version)
+    assert one.high_watermark == one.last_stable_offset == -1
+    assert one.log_start_offset == -1
+    assert one.records is not None
+    assert len(one.records) == 0
+    return ErrorCode(one.error_code)
+
+
+@in_loop
+async def test_records_come_back_in_every_version(node: QuietNode) -> None:
+    topic = await node.create("t", 3)
+    for _ in range(3):
+        append(topic.partitions[0], 2)
+    append(topic.partitions[2], value=b"x" * 1000)
+    for version in FETCH.versions:
+        first, empty, third = await fetch(node, request(topic, at(2), at(0, 1), at(0, 2)), version)
+        assert offsets(first) == [2, 4]
+        assert offsets(empty) == []
+        assert offsets(third) == [0]
+        assert (first.error_code, empty.error_code, third.error_code) == (0, 0, 0)
+        assert (first.high_watermark, empty.high_watermark, third.high_watermark) == (6, 0, 1)
+        assert first.last_stable_offset == 6
+        assert first.log_start_offset == (0 if version >= 5 else -1)
+        assert first.preferred_read_replica == -1
+
+
+@in_loop
+async def test_offset_inside_a_batch_gets_the_whole_batch(node: QuietNode) -> None:
+    topic = await node.create("t")
+    append(topic.partitions[0], 5)
+    append(topic.partitions[0], 5)
+    for version in FETCH.versions:
+        (one,) = await fetch(node, request(topic, at(7)), version)
+        assert offsets(one) == [5]
+
+
+@in_loop
+async def test_offset_outside_the_log_is_out_of_range(node: QuietNode) -> None:
+    topic = await node.create("t")
+    append(topic.partitions[0], 5)
+    topic.partitions[0].log.advance_log_start_offset(2)
+    for version in FETCH.versions:
+        for offset in (-1, 0, 1, 6):
+            assert await refusal(node, request(topic, at(offset)), version) is ErrorCode.OFFSET_OUT_OF_RANGE
+        (one,) = await fetch(node, request(topic, at(2)), version)
+        assert one.log_start_offset == (2 if version >= 5 else -1)
+        (one,) = await fetch(node, request(topic, at(5)), version)
+        assert (one.error_code, offsets(one)) == (ErrorCode.NONE, [])
+
+
+@in_loop
+async def test_unknown_topics_and_partitions_are_told_apart(node: QuietNode) -> None:
+    topic = await node.create("t")
+    for version in FETCH.versions:
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if version < 13 else ErrorCode.UNKNOWN_TOPIC_ID
+        assert await refusal(node, request(None, at(0), name="missing", max_wait_ms=LONG_MS), version) is unknown
+        for index in (1, -1):
+            asked = request(topic, at(0, index), max_wait_ms=LONG_MS)
+            assert await refusal(node, asked, version) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@in_loop
+async def test_leader_epoch_is_checked_since_version_9(node: QuietNode) -> None:
+    await node.create("t")
+    node.restart()
+    topic = node.topics.get("t")
+    assert topic is not None
+    assert topic.partitions[0].leader_epoch == 1
+    for version in FETCH.versions:
+        if version < 9:
+            assert (await fetch(node, request(topic, at(0, epoch=7)), version))[0].error_code == ErrorCode.NONE
+            continue
+        assert await refusal(node, request(topic, at(0, epoch=0)), version) is ErrorCode.FENCED_LEADER_EPOCH
+        assert await refusal(node, request(topic, at(0, epoch=2)), version) is ErrorCode.UNKNOWN_LEADER_EPOCH
+        for epoch in (1, -1):
+            assert (await fetch(node, request(topic, at(0, epoch=epoch)), version))[0].error_code == ErrorCode.NONE
+
+
+@in_loop
+async def test_sessions_are_declined(node: QuietNode) -> None:
+    topic = await node.create("t")
+    append(topic.partitions[0])
+    for version in FETCH.versions:
+        if version < 7:
+            continue
+        (one,) = await fetch(node, request(topic, at(0), session_epoch=0), version)
+        assert offsets(one) == [0]
+        for session in ({"session_id": 5, "session_epoch": 1}, {"session_id": 0, "session_epoch": 1}):
+            answer = await node.ask(request(topic, at(0), **session), version)
+            assert answer.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+            assert (answer.session_id, answer.responses) == (0, [])
+
+
+@in_loop
+async def test_list_of_aborted_transactions_is_for_read_committed(node: QuietNode) -> None:
+    topic = await node.create("t")
+    append(topic.partitions[0])
+    for version in FETCH.versions:
+        (one,) = await fetch(node, request(topic, at(0)), version)
+        assert one.aborted_transactions is None
+        (one,) = await fetch(node, request(topic, at(0), isolation_level=1), version)
+        assert one.aborted_transactions == []
+
+
+@pytest.mark.parametrize("version", ENDS)
+@in_loop
+async def test_limits_hold_except_for_the_first_batch(tmp_path: Path, version: int) -> None:
+    with QuietNode(tmp_path, "fetch.max.bytes=2000") as node:
+        topic = await node.create("t", 3)
+        sizes = {append(partition, value=b"x" * 300) for partition in topic.partitions for _ in range(10)}
+        (size,) = sizes
+
+        async def counts(*partitions: FetchPartition, **more: int) -> list[int]:
+            return [len(offsets(one)) for one in await fetch(node, request(topic, *partitions, **more), version)]
+
+        assert await counts(at(0, max_bytes=2 * size), at(0, 1, max_bytes=size)) == [2, 1]
+        # One batch is given although it is too large, so that a reader gets on; a second is not.
+        for tiny in (1, 0, -1):
+            assert await counts(at(0, max_bytes=tiny), at(0, 1, max_bytes=tiny)) == [1, 0]
+            assert await counts(at(0), at(0, 1), max_bytes=tiny) == [1, 0]
+        assert await counts(at(10), at(0, 1, max_bytes=1)) == [0, 1]
+        assert await counts(at(0, max_bytes=2 * size), at(0, 1), at(0, 2), max_bytes=4 * size) == [2, 2, 0]
+        # The server's own limit is the smallest here.
+        assert await counts(at(0), at(0, 1)) == [2000 // size, 0]
+
+
+@pytest.mark.parametrize("version", ENDS)
+@in_loop
+async def test_fetch_waits_until_enough_bytes_are_there(node: QuietNode, version: int) -> None:
+    topic = await node.create("t", 2)
+    first, second = topic.partitions
+    size = append(first)
+    waiting = asyncio.ensure_future(
+        node.start(request(topic, at(0), at(0, 1), min_bytes=3 * size, max_wait_ms=LONG_MS), version)
+    )
+    append(second)
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    append(first)
+    answer = received(await waiting, version)
+    assert [offsets(one) for one in answer.responses[0].partitions] == [[0, 1], [0]]
+    assert [one.high_watermark for one in answer.responses[0].partitions] == [2, 1]
+
+
+@pytest.mark.parametrize("version", ENDS)
+@in_loop
+async def test_fetch_answers_with_what_is_there_when_its_time_is_up(node: QuietNode, version: int) -> None:
+    topic = await node.create("t")
+    append(topic.partitions[0])
+    began = asyncio.get_running_loop().time()
+    (one,) = await fetch(node, request(topic, at(0), min_bytes=10_000, max_wait_ms=30), version)
+    assert asyncio.get_running_loop().time() - began >= 0.029
+    assert offsets(one) == [0]
+    (one,) = await fetch(node, request(topic, at(1), min_bytes=1, max_wait_ms=1), version)
+    assert (one.error_code, offsets(one), one.high_watermark) == (ErrorCode.NONE, [], 1)
+
+
+@in_loop
+async def test_nothing_is_waited_for_without_need(node: QuietNode) -> None:
+    topic = await node.create("t", 2)
+    size = append(topic.partitions[0])
+    asked = [
+        request(topic, at(0), min_bytes=size, max_wait_ms=LONG_MS),
+        request(topic, at(1), min_bytes=0, max_wait_ms=LONG_MS),
+        request(topic, at(1), min_bytes=1, max_wait_ms=0),
+        request(topic, at(1), min_bytes=1, max_wait_ms=-1),
+        # An error is told at once, although the other partition could be waited for.
+        request(topic, at(0, 1), at(9), max_wait_ms=LONG_MS),
+        request(topic, max_wait_ms=LONG_MS),
+        FetchRequest(topics=[], max_wait_ms=LONG_MS, min_bytes=1),
+    ]
+    for one in asked:
+        assert not inspect.isawaitable(node.start(one, 12))
+
+
+@in_loop
+async def test_nothing_is_waited_for_when_the_limits_are_the_reason(node: QuietNode) -> None:
+    """A consumer whose least is as large as its most would otherwise wait although there is plenty."""
+    topic = await node.create("t")
+    size = append(topic.partitions[0])
+    append(topic.partitions[0])
+    for more in ({"max_bytes": LARGE}, {"max_bytes": size + 1}):
+        asked = request(topic, at(0, max_bytes=size + 1), min_bytes=size + 1, max_wait_ms=LONG_MS, **more)
+        answer = node.start(asked, 12)
+        assert not inspect.isawaitable(answer)
+        assert offsets(answer.responses[0].partitions[0]) == [0]
+
+
+@in_loop
+async def test_nothing_is_waited_for_at_the_end_of_a_segment(node: QuietNode) -> None:
+    topic = await node.create("t", 1, segment_bytes=str(1024 * 1024))
+    for _ in range(3):
+        append(topic.partitions[0], value=b"x" * 600_000)
+    assert topic.partitions[0].log.segment_count == 3
+    answer = node.start(request(topic, at(0), min_bytes=1_000_000, max_wait_ms=LONG_MS), 12)
+    assert not inspect.isawaitable(answer)
+    assert offsets(answer.responses[0].partitions[0]) == [0]
+
+
+@pytest.mark.parametrize("version", ENDS)
+@in_loop
+async def test_deletion_of_the_topic_ends_the_wait_with_an_error(node: QuietNode, version: int) -> None:
+    topic = await node.create("t")
+    waiting = asyncio.ensure_future(node.start(request(topic, at(0), max_wait_ms=LONG_MS), version))
+    await node.topics.delete(topic)
+    answer = received(await waiting, version)
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if version < 13 else ErrorCode.UNKNOWN_TOPIC_ID
+    assert answer.responses[0].partitions[0].error_code == code
+
+
+@in_loop
+async def test_client_that_goes_away_leaves_no_watcher(node: QuietNode) -> None:
+    partition = await node.create_partition()
+    topic = node.topics.get("t")
+    waiting = asyncio.ensure_future(node.start(request(topic, at(0), max_wait_ms=LONG_MS), 12))
+    assert len(partition._watchers) == 1
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    await asyncio.sleep(0)
+    assert len(partition._watchers) == 0
+    append(partition)
+
+
+@in_loop
+async def test_client_that_goes_away_in_the_turn_of_the_wake_harms_nobody(node: QuietNode) -> None:
+    partition = await node.create_partition()
+    waiting = asyncio.ensure_future(node.start(request(node.topics.get("t"), at(0), max_wait_ms=LONG_MS), 12))
+    append(partition)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+
+
+class ColdPages:
+    """Every read is cold until it was warmed up this many times."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, warm_ups_needed: int) -> None:
+        self.warm_ups_needed = warm_ups_needed
+        monkeypatch.setattr(LogRead, "is_warm", lambda read: self.warm_ups_needed <= 0)
+        monkeypatch.setattr(LogRead, "warm_up", self.warm_up)
+
+    def warm_up(self, read: LogRead | None = None) -> None:
+        self.warm_ups_needed -= 1
+
+
+@pytest.mark.parametrize("version", ENDS)
+@in_loop
+async def test_pages_from_the_disk_are_fetched_before_the_answer(
+    node: QuietNode, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    topic = await node.create("t", 2)
+    for partition in topic.partitions:
+        append(partition)
+    ColdPages(monkeypatch, 2)
+    assert inspect.isawaitable(answer := node.start(request(topic, at(0), at(0, 1)), version))
+    first, second = received(await answer, version).responses[0].partitions
+    assert (offsets(first), offsets(second)) == ([0], [0])
+    assert node.cold_reads.count == 2
+
+
+@in_loop
+async def test_pages_that_will_not_stay_in_memory_are_sent_all_the_same(
+    node: QuietNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = await node.create("t")
+    append(topic.partitions[0])
+    cold = ColdPages(monkeypatch, 1_000_000)
+    (one,) = await fetch(node, request(topic, at(0)), 12)
+    assert offsets(one) == [0]
+    assert node.cold_reads.count == 1_000_000 - cold.warm_ups_needed == WARM_UPS_MAX
+
+
+@in_loop
+async def test_fetch_that_was_cold_may_wait_as_any_other(node: QuietNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = await node.create("t")
+    size = append(topic.partitions[0])
+    ColdPages(monkeypatch, 1)
+    waiting = asyncio.ensure_future(node.start(request(topic, at(0), min_bytes=2 * size, max_wait_ms=LONG_MS), 12))
+    while not topic.partitions[0]._watchers:
+        await asyncio.sleep(0)
+    append(topic.partitions[0])
+    answer = received(await waiting, 12)
+    assert offsets(answer.responses[0].partitions[0]) == [0, 1]
+
+
+@pytest.mark.parametrize("version", ENDS)
+@in_loop
+async def test_partition_asked_for_twice_is_answered_twice(node: QuietNode, version: int) -> None:
+    topic = await node.create("t")
+    append(topic.partitions[0])
+    first, second = await fetch(node, request(topic, at(0), at(0)), version)
+    assert (offsets(first), offsets(second)) == ([0], [0])
+    waiting = node.start(request(topic, at(1), at(1), max_wait_ms=1), version)
+    answer = received(await waiting, version)
+    assert len(answer.responses[0].partitions) == 2
