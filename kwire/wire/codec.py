@@ -86,7 +86,13 @@ class _Writer:
         self.message = message
         self.version = version
         self.flexible = version in message.flexible
-        self.names: dict[str, Any] = {"refuse": _refuse, "uvarint": decode_uvarint, "U": encode_uvarint, "V": ONE_BYTE}
+        self.names: dict[str, Any] = {
+            "new": object.__new__,
+            "refuse": _refuse,
+            "uvarint": decode_uvarint,
+            "U": encode_uvarint,
+            "V": ONE_BYTE,
+        }
         self.lines: list[str] = []
         self.depth = 1
         self.serial = 0
@@ -133,7 +139,7 @@ class _Decoder(_Writer):
     def struct(self, target: str, kind: Struct) -> None:
         """Make an object and fill it; pending fixed fields are read together."""
         made = self.refer("C", kind.make)
-        self.emit(f"{target} = {made}.__new__({made})")
+        self.emit(f"{target} = new({made})")
         group: list[tuple[str, Fixed]] = []
         for f in kind.at(self.version):
             into = f"{target}.{f.name}"
