@@ -7,6 +7,7 @@ answers are not taken, while too many requests wait, or while the memory for req
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -67,6 +68,7 @@ class Shared:
         self.network = network
         self.memory = ReceiveMemory(network.requests_bytes_max if network.requests_bytes_max > 0 else 2**62)
         self.connections: set[KafkaConnection] = set()
+        self.connections_by_host: Counter[str] = Counter()
 
 
 class KafkaConnection(asyncio.BufferedProtocol):
@@ -151,8 +153,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self.is_draining = True
         self._transport.pause_reading()
         self._is_reading = False
-        if self.is_quiet:
-            self.close()
+        self._close_if_drained()
 
     def try_reading(self) -> None:
         """Called from time to time while reading is stopped: memory for requests may be free again."""
@@ -165,12 +166,21 @@ class KafkaConnection(asyncio.BufferedProtocol):
             return
         machine, bound = self._machine, self._shared.network.inflight_max
         ready: list[Buffer] = []
+        ready_bytes = 0
         try:
             while self._is_writable and not self.is_draining and len(machine.waiting) < bound:
                 request = machine.next_request()
                 if request is None:
                     break
-                ready += self._handle(request)
+                for chunk in self._handle(request):
+                    ready.append(chunk)
+                    ready_bytes += len(chunk)
+                if ready_bytes > UNSENT_BYTES_MAX:
+                    # Else a client that takes no answers could ask for any amount of them in one go.
+                    self._write(ready, ready_bytes)
+                    ready, ready_bytes = [], 0
+                    if self._transport.is_closing():
+                        return
         except (WireError, DropConnection) as problem:
             self._fail(str(problem))
             return
@@ -181,14 +191,14 @@ class KafkaConnection(asyncio.BufferedProtocol):
         finally:
             machine.reader.settle()
         if ready:
-            self._write(ready)
+            self._write(ready, ready_bytes)
         self._turn_reading()
 
     def _handle(self, request: Request) -> list[Buffer]:
         shared = self._shared
         route = shared.routes[request.api.key]
         version = request.version
-        if request.is_refused:
+        if request.body is None:
             return self._machine.answer_now(request, route.encode(version, refuse_version()))
         began = perf_counter()
         body = route.decode(version, request.body)
@@ -210,29 +220,31 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._unanswered.discard(future)
         if future.cancelled() or self._transport.is_closing():
             return
-        error = future.exception()
-        if error is not None:
-            log.error("%s failed; the connection from %s is closed", request.api.name, self.client_host, exc_info=error)
+        route = self._shared.routes[request.api.key]
+        try:
+            answer = future.result()
+            chunks = None if answer is None else route.encode(request.version, answer)
+        except Exception:
+            log.exception("%s failed; the connection from %s is closed", request.api.name, self.client_host)
             self._fail(f"{request.api.name} failed")
             return
-        route = self._shared.routes[request.api.key]
-        answer = future.result()
-        ready = self._machine.answer_later(request, None if answer is None else route.encode(request.version, answer))
+        ready = self._machine.answer_later(request, chunks)
         self.active_at = ended = perf_counter()
         route.latency.observe(ended - began)
         if ready:
-            self._write(ready)
+            self._write(ready, sum(map(len, ready)))
         if self.is_draining:
-            if self.is_quiet:
-                self.close()
+            self._close_if_drained()
         elif not self._is_reading:
             self._serve()
 
-    def _write(self, chunks: list[Buffer]) -> None:
-        size = 0
-        for chunk in chunks:
-            size += len(chunk)
-        self._shared.metrics.sent_bytes += size
+    def _close_if_drained(self) -> None:
+        # What is written but unsent does not count: a transport that is closed sends it first.
+        if not self._machine.waiting:
+            self.close()
+
+    def _write(self, chunks: list[Buffer], size_bytes: int) -> None:
+        self._shared.metrics.sent_bytes += size_bytes
         if len(chunks) == 1:
             self._transport.write(chunks[0])
         else:

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import socket
-from collections import Counter
 from time import perf_counter
 
 from kwire.config import Listener
@@ -22,7 +21,6 @@ class Door:
         self.advertised = advertised
         self._shared = shared
         self._server: asyncio.Server | None = None
-        self._per_host: Counter[str] = Counter()
 
     @property
     def port(self) -> int:
@@ -58,14 +56,14 @@ class Door:
     def admit(self, connection: KafkaConnection) -> bool:
         """Whether there is room for one more connection, in all and from its host."""
         network, metrics = self._shared.network, self._shared.metrics
-        host = connection.client_host
+        host, by_host = connection.client_host, self._shared.connections_by_host
         if len(self._shared.connections) >= network.connections_max > 0:
             reason = f"max.connections={network.connections_max}"
-        elif self._per_host[host] >= network.connections_per_ip_max > 0:
+        elif by_host[host] >= network.connections_per_ip_max > 0:
             reason = f"max.connections.per.ip={network.connections_per_ip_max}"
         else:
             self._shared.connections.add(connection)
-            self._per_host[host] += 1
+            by_host[host] += 1
             metrics.connections_accepted += 1
             metrics.connections = len(self._shared.connections)
             return True
@@ -76,9 +74,10 @@ class Door:
     def leave(self, connection: KafkaConnection) -> None:
         if connection in self._shared.connections:
             self._shared.connections.discard(connection)
-            self._per_host[connection.client_host] -= 1
-            if not self._per_host[connection.client_host]:
-                del self._per_host[connection.client_host]
+            host, by_host = connection.client_host, self._shared.connections_by_host
+            by_host[host] -= 1
+            if not by_host[host]:
+                del by_host[host]
             self._shared.metrics.connections = len(self._shared.connections)
 
 

@@ -23,19 +23,22 @@ _flexible_answer_head = struct.Struct(">iib").pack
 
 
 class Request:
-    """A request as it came: which API and version, from whom, and the bytes of its body (valid until `settle`)."""
+    """A request as it came: which API and version, from whom, and the bytes of its body (valid until `settle`).
 
-    __slots__ = ("answer", "api", "body", "client_id", "correlation_id", "is_answered", "is_refused", "version")
+    `body` is None for an ApiVersions above our range, which is answered as version 0 with error 35 (KIP-511).
+    """
 
-    def __init__(self, api: Api, version: int, correlation_id: int, client_id: str | None, body: memoryview) -> None:
+    __slots__ = ("answer", "api", "body", "client_id", "correlation_id", "version")
+
+    def __init__(
+        self, api: Api, version: int, correlation_id: int, client_id: str | None, body: memoryview | None
+    ) -> None:
         self.api = api
         self.version = version
         self.correlation_id = correlation_id
         self.client_id = client_id
         self.body = body
-        self.is_refused = False  # ApiVersions above our range: answered as version 0 with error 35 (KIP-511)
-        self.is_answered = False
-        self.answer: list[Buffer] = []
+        self.answer: list[Buffer] | None = None  # framed, and waiting for its turn
 
 
 class ServerConnection:
@@ -70,18 +73,17 @@ class ServerConnection:
         if not self.waiting:
             return framed
         request.answer = framed
-        request.is_answered = True
         self.waiting.append(request)
         return []
 
     def answer_later(self, request: Request, chunks: list[Buffer] | None) -> list[Buffer]:
         """Take the answer of a request that was told to wait; everything that may be sent now, in request order."""
         request.answer = [] if chunks is None else self._frame(request, chunks)
-        request.is_answered = True
         waiting = self.waiting
         ready: list[Buffer] = []
-        while waiting and waiting[0].is_answered:
-            ready += waiting.popleft().answer
+        while waiting and (answer := waiting[0].answer) is not None:
+            ready += answer
+            waiting.popleft()
         return ready
 
     def _parse(self, frame: memoryview) -> Request:
@@ -93,19 +95,17 @@ class ServerConnection:
         client_id = None
         if length >= 0:
             position += length
-            raw = bytes(frame[10:position])
+            raw = frame[10:position].tobytes()
             if len(raw) != length:
                 raise WireError("the client id runs over the end of the request")
             if raw != self._client_id_bytes:
                 self._client_id = str(raw, "utf-8")
                 self._client_id_bytes = raw
             client_id = self._client_id
-        if version not in api.versions:
+        if not api.first_version <= version <= api.last_version:
             if api is not API_VERSIONS:
                 raise UnsupportedRequest(f"{api.name} version {version} is not served, only {api.versions}")
-            request = Request(api, 0, correlation_id, client_id, frame[:0])
-            request.is_refused = True
-            return request
+            return Request(api, 0, correlation_id, client_id, None)
         if version >= api.first_flexible:
             position = _skip_tags(frame, position)
         return Request(api, version, correlation_id, client_id, frame[position:])

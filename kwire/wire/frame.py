@@ -35,10 +35,11 @@ class ReceiveMemory:
 
         `instead_of` bytes are about to be given back for it, so they do not count against the bound.
         """
-        if SMALL_STEP_BYTES < size <= POOLED_STEP_BYTES:
-            size = POOLED_STEP_BYTES
-        if self.used_bytes - instead_of + size > self.limit_bytes:
+        left = self.limit_bytes - self.used_bytes + instead_of
+        if size > left:
             return None
+        if SMALL_STEP_BYTES < size <= POOLED_STEP_BYTES <= left:
+            size = POOLED_STEP_BYTES
         self.used_bytes += size
         if size == POOLED_STEP_BYTES and self._spares:
             return self._spares.pop()

@@ -110,7 +110,7 @@ class Message:
 class Api:
     """One API: its key, and the classes of its request and response. What is served is derived from here."""
 
-    __slots__ = ("first_flexible", "key", "name", "request", "response", "versions")
+    __slots__ = ("first_flexible", "first_version", "key", "last_version", "name", "request", "response", "versions")
 
     def __init__(self, request: type[Any], response: type[Any]) -> None:
         declared = message_of(request)
@@ -118,6 +118,8 @@ class Api:
         self.key = declared.key
         self.name = declared.name.removesuffix("Request")
         self.versions = declared.versions
+        self.first_version = declared.versions.first
+        self.last_version = declared.versions.last
         self.first_flexible = declared.flexible.first if declared.flexible.last >= 0 else LAST_VERSION
         self.request = request
         self.response = response

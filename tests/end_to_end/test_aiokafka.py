@@ -51,7 +51,9 @@ def test_an_idempotent_producer_and_a_consumer_agree(broker: Broker, topics: Top
     async def scenario() -> None:
         async with producer(broker, enable_idempotence=True) as sender, consumer(broker, topic) as receiver:
             sent = [
-                await sender.send(topic, key=b"key", value=str(number).encode(), headers=[("number", str(number).encode())])
+                await sender.send(
+                    topic, key=b"key", value=str(number).encode(), headers=[("number", str(number).encode())]
+                )
                 for number in range(200)
             ]
             acknowledged = [await asyncio.wait_for(future, DEADLINE_S) for future in sent]

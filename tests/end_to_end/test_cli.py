@@ -34,7 +34,11 @@ def test_topics_are_created_listed_described_and_deleted(kwire: KwireProcess) ->
     assert "retention.ms=3600000" in topic(kwire, "describe", name)
     described = json.loads(topic(kwire, "describe", name, "--json"))
     assert described["topic"] == name
-    assert [(row["partition"], row["first"], row["end"]) for row in described["partitions"]] == [(0, 0, 0), (1, 0, 2), (2, 0, 0)]
+    assert [(row["partition"], row["first"], row["end"]) for row in described["partitions"]] == [
+        (0, 0, 0),
+        (1, 0, 2),
+        (2, 0, 0),
+    ]
     topic(kwire, "delete", name)
     assert name not in topic(kwire, "list").split()
 

@@ -140,7 +140,9 @@ def test_two_members_share_the_partitions(broker: Broker, topics: Topics, strate
         return {partition.partition for partition in consumer.assignment()}
 
     with consuming(broker, group, topic, **options) as first:
-        wait_until(lambda: first.poll(0.1) or partitions(first) == {0, 1, 2, 3}, "the first member owns every partition")
+        wait_until(
+            lambda: first.poll(0.1) or partitions(first) == {0, 1, 2, 3}, "the first member owns every partition"
+        )
         with consuming(broker, group, topic, **options) as second:
 
             def is_shared() -> bool:

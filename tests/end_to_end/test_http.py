@@ -38,7 +38,9 @@ def test_an_unknown_path_is_not_found(kwire: KwireProcess) -> None:
 def test_metrics_count_requests_by_api(kwire: KwireProcess) -> None:
     def requests() -> dict[str, float]:
         family = metrics(kwire)["kwire_server_requests"]
-        return {sample.labels["api"].lower(): sample.value for sample in family.samples if sample.name.endswith("_total")}
+        return {
+            sample.labels["api"].lower(): sample.value for sample in family.samples if sample.name.endswith("_total")
+        }
 
     with RawConnection(kwire.kafka_address) as connection:
         connection.call(metadata_request(), 9)
@@ -53,7 +55,11 @@ def test_metrics_tell_latency_log_size_and_stalls(kwire: KwireProcess, topics: T
     topic = topics.create("http-metrics")
     produce_values(kwire.bootstrap, topic, [b"x" * 10_000])
     found = metrics(kwire)
-    assert {sample.name.rpartition("_")[2] for sample in found["kwire_server_request_seconds"].samples} >= {"bucket", "count", "sum"}
+    assert {sample.name.rpartition("_")[2] for sample in found["kwire_server_request_seconds"].samples} >= {
+        "bucket",
+        "count",
+        "sum",
+    }
     sizes = {sample.labels["topic"]: sample.value for sample in found["kwire_storage_log_size_bytes"].samples}
     assert 10_000 < sizes[topic] < 11_000
     assert found["kwire_loop_stall_seconds_max"].samples[0].value >= 0

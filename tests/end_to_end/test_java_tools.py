@@ -1,4 +1,7 @@
-"""Apache Kafka's own tools: the Java producer, consumer and admin client. Each call costs a JVM, so a test walks through several."""
+"""Apache Kafka's own tools: the Java producer, consumer and admin client.
+
+Each call costs a JVM, so a test walks through several.
+"""
 
 import re
 
@@ -8,7 +11,8 @@ from tests.support.clients import Topics, produce_values, read_topic, unique_nam
 from tests.support.java import JavaTools
 from tests.support.server import Broker
 
-pytestmark = [pytest.mark.needs_java, pytest.mark.needs_mvn]
+# The first run fetches the tools with Maven.
+pytestmark = [pytest.mark.needs_java, pytest.mark.needs_mvn, pytest.mark.timeout(600)]
 
 PERF_RECORDS = 20_000
 
@@ -23,7 +27,11 @@ def test_topics_are_created_listed_described_grown_and_deleted(broker: Broker, j
     assert f"Created topic {name}" in made
     assert name in java.run("TopicCommand", *server, "--list").splitlines()
     described = java.run("TopicCommand", *server, "--describe", "--topic", name)
-    assert re.search(rf"Topic: {name}\s+TopicId: [\w-]{{22}}\s+PartitionCount: 2\s+ReplicationFactor: 1\s+Configs: .*retention.ms=3600000", described)
+    assert re.search(
+        rf"Topic: {name}\s+TopicId: [\w-]{{22}}\s+PartitionCount: 2\s+ReplicationFactor: 1\s+"
+        r"Configs: .*retention.ms=3600000",
+        described,
+    )
     assert re.search(r"Partition: 1\s+Leader: \d+\s+Replicas: \d+\s+Isr: \d+", described)
     java.run("TopicCommand", *server, "--alter", "--topic", name, "--partitions", "3")
     assert "PartitionCount: 3" in java.run("TopicCommand", *server, "--describe", "--topic", name)
@@ -44,7 +52,9 @@ def test_the_console_producer_and_consumer_agree(broker: Broker, topics: Topics,
         "--formatter-property", "print.key=true", "--formatter-property", "print.offset=true",
     )  # fmt: skip
     assert read.splitlines() == [f"Offset:{number}\t{line}" for number, line in enumerate(lines)]
-    assert [record.value for record in read_topic(broker.bootstrap, topic)[0]] == [line.split("\t")[1].encode() for line in lines]
+    assert [record.value for record in read_topic(broker.bootstrap, topic)[0]] == [
+        line.split("\t")[1].encode() for line in lines
+    ]
 
 
 def test_a_console_group_resumes_where_it_stopped(broker: Broker, topics: Topics, java: JavaTools) -> None:
@@ -68,7 +78,9 @@ def test_get_offsets_tells_both_ends_and_the_largest_time(broker: Broker, topics
     produce_values(broker.bootstrap, topic, [b"a", b"b", b"c"], partition=1)
 
     def offsets(time: str) -> list[str]:
-        return java.run("GetOffsetShell", "--bootstrap-server", broker.bootstrap, "--topic", topic, "--time", time).splitlines()
+        return java.run(
+            "GetOffsetShell", "--bootstrap-server", broker.bootstrap, "--topic", topic, "--time", time
+        ).splitlines()
 
     assert offsets("latest") == [f"{topic}:0:0", f"{topic}:1:3"]
     assert offsets("earliest") == [f"{topic}:0:0", f"{topic}:1:0"]
@@ -80,13 +92,14 @@ def test_get_offsets_tells_both_ends_and_the_largest_time(broker: Broker, topics
 def test_performance_tools_run_to_their_end(broker: Broker, topics: Topics, java: JavaTools) -> None:
     topic = topics.create("java-perf", partitions=3)
     produced = java.run(
-        "ProducerPerformance", "--topic", topic, "--num-records", str(PERF_RECORDS), "--record-size", "200", "--throughput", "-1",
-        "--bootstrap-server", broker.bootstrap, "--command-property", "acks=all", "compression.type=lz4",
+        "ProducerPerformance", "--topic", topic, "--num-records", str(PERF_RECORDS), "--record-size", "200",
+        "--throughput", "-1", "--bootstrap-server", broker.bootstrap,
+        "--command-property", "acks=all", "compression.type=lz4",
     )  # fmt: skip
     assert f"{PERF_RECORDS} records sent" in produced
     consumed = java.run(
-        "ConsumerPerformance", "--bootstrap-server", broker.bootstrap, "--topic", topic, "--num-records", str(PERF_RECORDS),
-        "--hide-header",
+        "ConsumerPerformance", "--bootstrap-server", broker.bootstrap, "--topic", topic,
+        "--num-records", str(PERF_RECORDS), "--hide-header",
     )  # fmt: skip
     # start time, end time, megabytes, megabytes per second, records, …
     assert int(consumed.splitlines()[-1].split(",")[4]) == PERF_RECORDS
@@ -111,9 +124,20 @@ def test_every_version_the_java_client_needs_is_usable(broker: Broker, java: Jav
         for match in re.finditer(r"(?P<name>\w+)\(\d+\): (?P<low>\d+) to (?P<high>\d+) \[usable: \d+\]", output)
     }
     assert usable["Produce"][0] == 0, "librdkafka switches features off unless Produce is advertised from 0"
-    for name in ("Fetch", "ListOffsets", "Metadata", "JoinGroup", "OffsetCommit", "OffsetFetch", "InitProducerId", "CreateTopics"):
+    for name in (
+        "Fetch",
+        "ListOffsets",
+        "Metadata",
+        "JoinGroup",
+        "OffsetCommit",
+        "OffsetFetch",
+        "InitProducerId",
+        "CreateTopics",
+    ):
         assert name in usable, output
-    assert "UNSUPPORTED" not in "".join(line for line in output.splitlines() if re.search(r"\b(Produce|Fetch|Metadata)\(", line))
+    assert "UNSUPPORTED" not in "".join(
+        line for line in output.splitlines() if re.search(r"\b(Produce|Fetch|Metadata)\(", line)
+    )
 
 
 def test_topic_configs_are_altered_and_described(broker: Broker, topics: Topics, java: JavaTools) -> None:

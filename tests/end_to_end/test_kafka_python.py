@@ -13,6 +13,7 @@ from kafka.errors import InvalidPartitionsError, TopicAlreadyExistsError, Unknow
 from tests.support.clients import (
     CODECS,
     DEADLINE_S,
+    POLL_MS,
     Topics,
     poll_records,
     produce_values,

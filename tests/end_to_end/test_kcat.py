@@ -15,7 +15,12 @@ KCAT_TIMEOUT_S = 30.0
 
 def kcat(broker: Broker, *arguments: str, stdin: str = "") -> str:
     done = subprocess.run(
-        ["kcat", "-b", broker.bootstrap, *arguments], input=stdin, capture_output=True, text=True, timeout=KCAT_TIMEOUT_S, check=False
+        ["kcat", "-b", broker.bootstrap, *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=KCAT_TIMEOUT_S,
+        check=False,
     )
     assert done.returncode == 0, f"kcat {arguments} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
     return done.stdout

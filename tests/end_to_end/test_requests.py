@@ -52,7 +52,8 @@ def other(broker: Broker) -> Iterator[RawConnection]:
 def test_api_versions_lists_every_api_once(connection: RawConnection) -> None:
     for version in range(5):
         answer = connection.call(
-            ApiVersionsRequest(client_software_name="raw", client_software_version="1"), min(version, ApiVersionsRequest.max_version)
+            ApiVersionsRequest(client_software_name="raw", client_software_version="1"),
+            min(version, ApiVersionsRequest.max_version),
         )
         assert answer.error_code == NONE
         ranges = {entry.api_key: (entry.min_version, entry.max_version) for entry in answer.api_keys}
@@ -86,11 +87,15 @@ def test_metadata_creates_a_topic_only_when_allowed(connection: RawConnection) -
     assert error_of(False) == UNKNOWN_TOPIC_OR_PARTITION
     wait_until(lambda: error_of(True) == NONE, "the topic was created")
     assert len(connection.call(metadata_request(topic), 12).topics[0].partitions) == 1
-    assert connection.call(metadata_request("no/slash", allow_auto_create=True), 12).topics[0].error_code == INVALID_TOPIC
+    assert (
+        connection.call(metadata_request("no/slash", allow_auto_create=True), 12).topics[0].error_code == INVALID_TOPIC
+    )
 
 
 @pytest.mark.parametrize("version", [3, 7, 8, 9, 11])
-def test_produce_and_fetch_answer_at_every_age_of_the_protocol(topics: Topics, connection: RawConnection, version: int) -> None:
+def test_produce_and_fetch_answer_at_every_age_of_the_protocol(
+    topics: Topics, connection: RawConnection, version: int
+) -> None:
     topic = topics.create(f"raw-produce-{version}")
     for expected in (0, 2):
         answer = produced(connection.call(produce_request(topic, batch(b"a", b"b")), version))
@@ -111,13 +116,28 @@ def test_acks_zero_is_not_answered_and_stored(broker: Broker, topics: Topics, co
         answer = produced(connection.call(produce_request(topic, batch(str(acks).encode()), acks=acks), 9))
         assert (answer.error_code, answer.base_offset) == (NONE, offset)
     assert read_values(broker.bootstrap, topic) == [b"silent", b"1", b"-1"]
-    assert produced(connection.call(produce_request(topic, batch(b"no"), acks=2), 9)).error_code == INVALID_REQUIRED_ACKS
+    assert (
+        produced(connection.call(produce_request(topic, batch(b"no"), acks=2), 9)).error_code == INVALID_REQUIRED_ACKS
+    )
+
+
+def test_an_error_that_cannot_be_told_closes_the_connection(topics: Topics, connection: RawConnection) -> None:
+    """With acks=0 there is no response to carry an error; the end of the connection makes the producer look again."""
+    topic = topics.create("raw-acks-error")
+    connection.send(produce_request(topic, batch(b"lost"), acks=0, partition=9), 9)
+    assert connection.is_closed(SOON_S)
 
 
 def test_errors_name_what_is_missing(topics: Topics, connection: RawConnection) -> None:
     topic = topics.create("raw-errors")
-    assert produced(connection.call(produce_request(topic, batch(b"x"), partition=9), 9)).error_code == UNKNOWN_TOPIC_OR_PARTITION
-    assert produced(connection.call(produce_request("raw-missing", batch(b"x")), 9)).error_code == UNKNOWN_TOPIC_OR_PARTITION
+    assert (
+        produced(connection.call(produce_request(topic, batch(b"x"), partition=9), 9)).error_code
+        == UNKNOWN_TOPIC_OR_PARTITION
+    )
+    assert (
+        produced(connection.call(produce_request("raw-missing", batch(b"x")), 9)).error_code
+        == UNKNOWN_TOPIC_OR_PARTITION
+    )
     assert fetched(connection.call(fetch_request("raw-missing", 0), 12)).error_code == UNKNOWN_TOPIC_OR_PARTITION
     for offset in (1, 10**12, -5):
         assert fetched(connection.call(fetch_request(topic, offset), 12)).error_code == OFFSET_OUT_OF_RANGE
@@ -161,11 +181,16 @@ def test_a_fetch_at_the_end_waits_as_long_as_it_was_told(topics: Topics, connect
     started = time.monotonic()
     assert fetched(connection.call(fetch_request(topic, 0, max_wait_ms=LONG_WAIT_MS), 12)).records
     connection.call(fetch_request(topic, 1, max_wait_ms=LONG_WAIT_MS, min_bytes=0), 12)
-    assert fetched(connection.call(fetch_request(topic, 99, max_wait_ms=LONG_WAIT_MS), 12)).error_code == OFFSET_OUT_OF_RANGE
+    assert (
+        fetched(connection.call(fetch_request(topic, 99, max_wait_ms=LONG_WAIT_MS), 12)).error_code
+        == OFFSET_OUT_OF_RANGE
+    )
     assert time.monotonic() - started < SOON_S
 
 
-def test_a_waiting_fetch_is_woken_by_the_next_record(topics: Topics, connection: RawConnection, other: RawConnection) -> None:
+def test_a_waiting_fetch_is_woken_by_the_next_record(
+    topics: Topics, connection: RawConnection, other: RawConnection
+) -> None:
     topic = topics.create("raw-woken")
     connection.send(fetch_request(topic, 0, max_wait_ms=LONG_WAIT_MS), 12)
     assert not connection.has_data(WATCH_S)
@@ -176,7 +201,9 @@ def test_a_waiting_fetch_is_woken_by_the_next_record(topics: Topics, connection:
     assert fetched(answer).high_watermark == 1
 
 
-def test_a_waiting_fetch_waits_for_its_least_bytes(topics: Topics, connection: RawConnection, other: RawConnection) -> None:
+def test_a_waiting_fetch_waits_for_its_least_bytes(
+    topics: Topics, connection: RawConnection, other: RawConnection
+) -> None:
     topic = topics.create("raw-min-bytes")
     connection.send(fetch_request(topic, 0, max_wait_ms=LONG_WAIT_MS, min_bytes=3_000), 12)
     other.call(produce_request(topic, batch(b"x" * 1_000)), 9)
@@ -223,7 +250,9 @@ def test_pipelined_requests_are_answered_in_order_behind_a_waiting_fetch(
     assert [connection.receive(SOON_S)[0] for _ in sent] == sent
 
 
-def test_many_pipelined_produce_requests_keep_their_order(broker: Broker, topics: Topics, connection: RawConnection) -> None:
+def test_many_pipelined_produce_requests_keep_their_order(
+    broker: Broker, topics: Topics, connection: RawConnection
+) -> None:
     topic = topics.create("raw-pipelined-produce")
     values = [str(number).encode() for number in range(200)]
     sent = [connection.send(produce_request(topic, batch(value)), 9) for value in values]

@@ -86,7 +86,9 @@ def test_a_second_server_on_the_same_data_is_refused(start_kwire: StartKwire, tm
 
 
 @pytest.mark.parametrize("refused", ["num.partitions=many", "num.partitions=0", "listeners=CARRIER_PIGEON"])
-def test_a_setting_that_makes_no_sense_is_refused_by_name(tmp_path: Path, start_kwire: StartKwire, refused: str) -> None:
+def test_a_setting_that_makes_no_sense_is_refused_by_name(
+    tmp_path: Path, start_kwire: StartKwire, refused: str
+) -> None:
     name, _, value = refused.partition("=")
     kafka_port = None if name == "listeners" else 0
     with pytest.raises(ServerFailed):
@@ -205,7 +207,10 @@ def test_a_restart_keeps_records_offsets_and_commits(start_kwire: StartKwire, en
     options: dict[str, Any] = {"group_id": group, "auto_offset_reset": "earliest", "enable_auto_commit": False}
     consumer = KafkaConsumer(topic, bootstrap_servers=process.bootstrap, **options)
     poll_records(consumer, 20)
-    marks = {TopicPartition(topic, 0): OffsetAndMetadata(4, "four", -1), TopicPartition(topic, 1): OffsetAndMetadata(7, "", -1)}
+    marks = {
+        TopicPartition(topic, 0): OffsetAndMetadata(4, "four", -1),
+        TopicPartition(topic, 1): OffsetAndMetadata(7, "", -1),
+    }
     consumer.commit(marks)
     consumer.close(autocommit=False)
 
@@ -267,5 +272,3 @@ def test_connections_beyond_the_bound_are_not_served(start_kwire: StartKwire) ->
     finally:
         for connection in admitted:
             connection.close()
-
-

@@ -16,7 +16,8 @@ from tests.support.server import Broker
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
-pytestmark = pytest.mark.needs_spark
+# The first run downloads the connector.
+pytestmark = [pytest.mark.needs_spark, pytest.mark.timeout(300)]
 
 CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"
 # Spark ships these jars itself; leaving them out keeps the download to four small jars.
@@ -66,7 +67,10 @@ def source(spark: "SparkSession", broker: Broker, **options: str) -> "DataFrame"
 
 
 def values(frame: "DataFrame") -> list[bytes]:
-    return [bytes(row["value"]) for row in frame.select("value", "partition", "offset").orderBy("partition", "offset").collect()]
+    return [
+        bytes(row["value"])
+        for row in frame.select("value", "partition", "offset").orderBy("partition", "offset").collect()
+    ]
 
 
 def numbered(start: int, stop: int) -> list[bytes]:
@@ -74,7 +78,7 @@ def numbered(start: int, stop: int) -> list[bytes]:
 
 
 class Stream:
-    """A streaming query from a topic into files, with its checkpoint: what it has delivered so far is what the files hold."""
+    """A streaming query from a topic into files, with its checkpoint: the files hold what it has delivered so far."""
 
     def __init__(self, spark: "SparkSession", broker: Broker, directory: Path, **options: str) -> None:
         self.spark = spark
@@ -85,7 +89,12 @@ class Stream:
 
     def start(self, **trigger: Any) -> Any:
         reader = self.spark.readStream.format("kafka").option("kafka.bootstrap.servers", self.broker.bootstrap)
-        writer = reader.options(**self.options).load().writeStream.format("parquet").option("checkpointLocation", self.checkpoint)
+        writer = (
+            reader.options(**self.options)
+            .load()
+            .writeStream.format("parquet")
+            .option("checkpointLocation", self.checkpoint)
+        )
         return writer.trigger(**trigger).start(self.output) if trigger else writer.start(self.output)
 
     def run_once(self) -> list[dict[str, Any]]:
@@ -103,7 +112,9 @@ class Stream:
         return values(self.spark.read.parquet(self.output))
 
 
-def test_a_batch_reads_exact_rows_from_earliest_to_latest(spark: "SparkSession", broker: Broker, topics: Topics) -> None:
+def test_a_batch_reads_exact_rows_from_earliest_to_latest(
+    spark: "SparkSession", broker: Broker, topics: Topics
+) -> None:
     topic = topics.create("spark-batch", partitions=2)
     stamp_ms = int(time.time() * 1000) - 60_000
     producer = KafkaProducer(bootstrap_servers=broker.bootstrap)
@@ -111,7 +122,9 @@ def test_a_batch_reads_exact_rows_from_earliest_to_latest(spark: "SparkSession",
     for number in range(100):
         partition, offset = number % 2, number // 2
         key = f"key-{number}".encode() if number % 5 else None
-        producer.send(topic, key=key, value=f"row-{number}".encode(), partition=partition, timestamp_ms=stamp_ms + number)
+        producer.send(
+            topic, key=key, value=f"row-{number}".encode(), partition=partition, timestamp_ms=stamp_ms + number
+        )
         expected.append((key, f"row-{number}".encode(), topic, partition, offset, stamp_ms + number, 0))
     producer.close(timeout=DEADLINE_S)
 
@@ -123,7 +136,9 @@ def test_a_batch_reads_exact_rows_from_earliest_to_latest(spark: "SparkSession",
     assert sorted(found, key=lambda row: row[5]) == expected
 
     ranges = {topic: {"0": 10, "1": 20}}, {topic: {"0": 12, "1": -1}}
-    part = source(spark, broker, subscribe=topic, startingOffsets=json.dumps(ranges[0]), endingOffsets=json.dumps(ranges[1]))
+    part = source(
+        spark, broker, subscribe=topic, startingOffsets=json.dumps(ranges[0]), endingOffsets=json.dumps(ranges[1])
+    )
     assert sorted((row["partition"], row["offset"]) for row in part.collect()) == [
         (0, 10),
         (0, 11),
@@ -170,7 +185,9 @@ def test_every_codec_is_read(spark: "SparkSession", broker: Broker, topics: Topi
     rows = {index: [f"{codec}-{number}".encode() * 20 for number in range(200)] for index, codec in enumerate(CODECS)}
     for index, codec in enumerate(CODECS):
         produce_values(broker.bootstrap, topic, rows[index], partition=index, compression_type=codec, linger_ms=20)
-    assert values(source(spark, broker, subscribe=topic)) == [value for index in range(len(CODECS)) for value in rows[index]]
+    assert values(source(spark, broker, subscribe=topic)) == [
+        value for index in range(len(CODECS)) for value in rows[index]
+    ]
 
 
 def test_a_pattern_reads_every_topic_that_matches(spark: "SparkSession", broker: Broker, topics: Topics) -> None:
@@ -182,7 +199,9 @@ def test_a_pattern_reads_every_topic_that_matches(spark: "SparkSession", broker:
     assert {(row["topic"], bytes(row["value"]).decode()) for row in found} == {(name, name) for name in names}
 
 
-def test_a_stream_resumes_from_its_checkpoint(spark: "SparkSession", broker: Broker, topics: Topics, tmp_path: Path) -> None:
+def test_a_stream_resumes_from_its_checkpoint(
+    spark: "SparkSession", broker: Broker, topics: Topics, tmp_path: Path
+) -> None:
     topic = topics.create("spark-stream")
     stream = Stream(spark, broker, tmp_path, subscribe=topic, startingOffsets="earliest")
     produce_values(broker.bootstrap, topic, numbered(0, 30))
@@ -245,13 +264,17 @@ def test_the_sink_writes_rows_that_kafka_python_reads(spark: "SparkSession", bro
     }
 
 
-def test_a_stream_flows_from_topic_to_topic(spark: "SparkSession", broker: Broker, topics: Topics, tmp_path: Path) -> None:
+def test_a_stream_flows_from_topic_to_topic(
+    spark: "SparkSession", broker: Broker, topics: Topics, tmp_path: Path
+) -> None:
     origin, target = topics.create("spark-from"), topics.create("spark-to")
     for start in (0, 25):
         produce_values(broker.bootstrap, origin, numbered(start, start + 25))
         reader = spark.readStream.format("kafka").option("kafka.bootstrap.servers", broker.bootstrap)
         rows = reader.option("subscribe", origin).option("startingOffsets", "earliest").load().select("value")
-        writer = rows.writeStream.format("kafka").option("kafka.bootstrap.servers", broker.bootstrap).option("topic", target)
+        writer = (
+            rows.writeStream.format("kafka").option("kafka.bootstrap.servers", broker.bootstrap).option("topic", target)
+        )
         query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
         try:
             assert query.awaitTermination(STREAM_TIMEOUT_S), "the query did not end"

@@ -1,5 +1,7 @@
 """ApiVersions: what is promised is what is served."""
 
+from typing import Any
+
 import pytest
 
 from kwire.errors import ErrorCode
@@ -14,7 +16,7 @@ SINCE_5 = [version for version in API_VERSIONS.versions if version >= 5]
 PRODUCE, FETCH, API_VERSIONS_KEY = 0, 1, 18
 
 
-def client(name: str = "test-client", version: str = "1.0.0", **more: object) -> ApiVersionsRequest:
+def client(name: str = "test-client", version: str = "1.0.0", **more: Any) -> ApiVersionsRequest:
     return ApiVersionsRequest(client_software_name=name, client_software_version=version, **more)
 
 

@@ -154,8 +154,8 @@ async def test_sessions_are_declined(node: QuietNode) -> None:
             continue
         (one,) = await fetch(node, request(topic, at(0), session_epoch=0), version)
         assert offsets(one) == [0]
-        for session in ({"session_id": 5, "session_epoch": 1}, {"session_id": 0, "session_epoch": 1}):
-            answer = await node.ask(request(topic, at(0), **session), version)
+        for session_id in (5, 0):
+            answer = await node.ask(request(topic, at(0), session_id=session_id, session_epoch=1), version)
             assert answer.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
             assert (answer.session_id, answer.responses) == (0, [])
 
@@ -179,7 +179,7 @@ async def test_limits_hold_except_for_the_first_batch(tmp_path: Path, version: i
         sizes = {append(partition, value=b"x" * 300) for partition in topic.partitions for _ in range(10)}
         (size,) = sizes
 
-        async def counts(*partitions: FetchPartition, **more: int) -> list[int]:
+        async def counts(*partitions: FetchPartition, **more: Any) -> list[int]:
             return [len(offsets(one)) for one in await fetch(node, request(topic, *partitions, **more), version)]
 
         assert await counts(at(0, max_bytes=2 * size), at(0, 1, max_bytes=size)) == [2, 1]
@@ -248,8 +248,8 @@ async def test_nothing_is_waited_for_when_the_limits_are_the_reason(node: QuietN
     topic = await node.create("t")
     size = append(topic.partitions[0])
     append(topic.partitions[0])
-    for more in ({"max_bytes": LARGE}, {"max_bytes": size + 1}):
-        asked = request(topic, at(0, max_bytes=size + 1), min_bytes=size + 1, max_wait_ms=LONG_MS, **more)
+    for limit in (LARGE, size + 1):
+        asked = request(topic, at(0, max_bytes=size + 1), min_bytes=size + 1, max_wait_ms=LONG_MS, max_bytes=limit)
         answer = node.start(asked, 12)
         assert not inspect.isawaitable(answer)
         assert offsets(answer.responses[0].partitions[0]) == [0]
@@ -322,7 +322,8 @@ async def test_pages_from_the_disk_are_fetched_before_the_answer(
     for partition in topic.partitions:
         append(partition)
     ColdPages(monkeypatch, 2)
-    assert inspect.isawaitable(answer := node.start(request(topic, at(0), at(0, 1)), version))
+    answer = node.start(request(topic, at(0), at(0, 1)), version)
+    assert inspect.isawaitable(answer)
     first, second = received(await answer, version).responses[0].partitions
     assert (offsets(first), offsets(second)) == ([0], [0])
     assert node.cold_reads.count == 2

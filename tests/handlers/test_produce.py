@@ -3,6 +3,7 @@
 import errno
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from crc32c import crc32c
@@ -42,7 +43,7 @@ def request(
     return ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[data])
 
 
-def batch(count: int = 1, **more: int) -> memoryview:
+def batch(count: int = 1, **more: Any) -> memoryview:
     return make_batch(count, timestamp_ms=0, **more)
 
 

@@ -1,6 +1,7 @@
 """A Kafka connection with nothing in between: frames in, frames out, in the order of the wire.
 
-The messages are encoded and decoded by kafka-python's protocol classes, so that the server is never checked by its own codec.
+The messages are encoded and decoded by kafka-python's protocol classes, so that the server is never checked by its own
+codec.
 """
 
 import select

@@ -1,13 +1,17 @@
 """A node without sockets: real topics on a real log store, a clock that stands still, and somebody who asks.
 
+`running_node` is the other kind: the whole server, in this process and on ports of its own.
+
 `QuietNode.ask` takes the way a request takes: encoded, decoded into a view of writable memory, handled, and the answer
 encoded and decoded again in the version that was asked. `in_loop` lets an async function be a test.
 """
 
 import asyncio
 import functools
+import gc
 import inspect
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ParamSpec, Self
@@ -26,6 +30,7 @@ from kwire.coordinator.group.settings import GroupSettings
 from kwire.handlers import HANDLERS
 from kwire.handlers.context import Context, NodeFacts, Services
 from kwire.metastore import EmbeddedMetaStore
+from kwire.node import Node
 from kwire.wire.codec import decode_message, encode_message
 from kwire.wire.schema import Api, message_of
 from storage.files import Files
@@ -151,6 +156,21 @@ class QuietNode:
         assert handler.api.request is type(request)
         asked = decode_message(type(request), version, memoryview(bytearray(encode_message(request, version))))
         return handler.handle(Context(self.services, FakePeer(), version, "test"), asked)
+
+
+@asynccontextmanager
+async def running_node(directory: Path, *settings: str) -> AsyncIterator[Node]:
+    """A node that serves; stopped in the end unless the test has done so."""
+    config = load(data_dir=str(directory), kafka="127.0.0.1:0", http="127.0.0.1:0", settings=settings)
+    node = Node(config)
+    await node.start()
+    try:
+        yield node
+    finally:
+        if node._is_ready:
+            await node.stop()
+        # A server keeps what it has for its lifetime; a test does not.
+        gc.unfreeze()
 
 
 def received(answer: Any, version: int) -> Any:

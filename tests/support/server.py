@@ -1,7 +1,7 @@
 """A real kwire process, started, watched, stopped and killed by a test.
 
-The process is the installed `kwire` command beside the running Python. Its two streams go to files in its directory, so that a failing
-test can show them; the first line starting with `ready ` tells the addresses it listens on.
+The process is the installed `kwire` command beside the running Python. Its two streams go to files in its directory, so
+that a failing test can show them; the first line starting with `ready ` tells the addresses it listens on.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ READY_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 20.0
 POLL_INTERVAL_S = 0.02
 OUTPUT_TAIL_BYTES = 8 * 1024
-# Settings every test server gets unless the test says otherwise: a group of one member should not wait three seconds for company.
+# What every test server gets unless the test says otherwise: a group of one should not wait three seconds for company.
 TEST_SETTINGS = {"group.initial.rebalance.delay.ms": "0"}
 
 Value = TypeVar("Value")
@@ -73,8 +73,8 @@ def started_processes() -> list["KwireProcess"]:
 class KwireProcess:
     """One server and its data directory.
 
-    Ports left at 0 are chosen by the first start and kept by every later one, so clients find the server again after a kill.
-    A port of None, or names_data_dir=False, leaves the flag out: the value then comes from a configuration file.
+    Ports left at 0 are chosen by the first start and kept by every later one, so clients find the server again after a
+    kill. A port of None, or names_data_dir=False, leaves the flag out: the value then comes from a configuration file.
     """
 
     def __init__(

@@ -1,0 +1,91 @@
+"""The watch on the loop: what holds it up is counted, and only that."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import pytest
+
+from kwire.metrics import LoopMetrics
+from kwire.server import stalls
+from kwire.server.stalls import STALL_SECONDS, StallProbe
+from tests.support.node import in_loop, in_uvloop
+
+WAIT_S = 10.0
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+async def check_blocking_callback_is_counted() -> None:
+    metrics = LoopMetrics()
+    probe = StallProbe(metrics)
+    try:
+        # The fault itself: a callback that keeps everybody waiting.
+        asyncio.get_running_loop().call_soon(time.sleep, 3 * STALL_SECONDS)
+        await until(lambda: metrics.stalls > 0)
+        assert 2 * STALL_SECONDS < metrics.stall_seconds_max < WAIT_S
+    finally:
+        probe.close()
+
+
+@in_loop
+async def test_callback_that_blocks_is_a_stall() -> None:
+    await check_blocking_callback_is_counted()
+
+
+@in_uvloop
+async def test_callback_that_blocks_is_a_stall_on_uvloop_too() -> None:
+    await check_blocking_callback_is_counted()
+
+
+class Machine:
+    """A processor and a clock that the test moves: how late a tick is, and how long we waited for our turn."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, probe: StallProbe) -> None:
+        self.now = probe._last
+        self.waited = probe._waited
+        monkeypatch.setattr(stalls, "time", SimpleNamespace(monotonic=lambda: self.now))
+        monkeypatch.setattr(StallProbe, "_run_queue_wait", lambda _: self.waited)
+        self._probe = probe
+
+    def tick(self, *, after: float, waited: float = 0.0) -> None:
+        self.now += after
+        self.waited += waited
+        self._probe._timer.cancel()
+        self._probe._tick()
+
+
+@in_loop
+async def test_time_without_a_processor_is_counted_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    metrics = LoopMetrics()
+    probe = StallProbe(metrics)
+    machine = Machine(monkeypatch, probe)
+    machine.tick(after=0.011)
+    assert metrics.stalls == 0
+    # Late by a second, all of it spent in the queue for a processor.
+    machine.tick(after=1.01, waited=1.0)
+    assert metrics.stalls == 0
+    assert metrics.stall_seconds_max == pytest.approx(0.001, abs=1e-6)
+    assert metrics.run_queue_wait_seconds_max == pytest.approx(1.0)
+    # Late by a second, half of it our own.
+    machine.tick(after=1.01, waited=0.5)
+    assert metrics.stalls == 1
+    assert metrics.stall_seconds_max == pytest.approx(0.5)
+    assert metrics.run_queue_wait_seconds == pytest.approx(1.5)
+    machine.tick(after=0.01 + 0.9 * STALL_SECONDS)
+    assert metrics.stalls == 1
+    probe.close()
+
+
+@in_loop
+async def test_closed_watch_gives_its_descriptor_back() -> None:
+    probe = StallProbe(LoopMetrics())
+    probe.close()
+    probe.close()
+    assert probe._schedstat == -1
+    assert probe._timer.cancelled()
