@@ -8,6 +8,8 @@ import asyncio
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
+from storage.errors import LogClosed
+
 THREADS = 4
 
 
@@ -19,11 +21,13 @@ class ColdReads:
         self.count = 0
 
     async def do(self, warm_ups: Iterable[Callable[[], None]]) -> None:
-        """Run what fetches pages; returns when all of them are in memory."""
+        """Run what fetches pages; returns when all of them are in memory, except those of a log deleted meanwhile."""
         loop = asyncio.get_running_loop()
         waits = [loop.run_in_executor(self._threads, warm_up) for warm_up in warm_ups]
         self.count += len(waits)
-        await asyncio.gather(*waits)
+        for outcome in await asyncio.gather(*waits, return_exceptions=True):
+            if isinstance(outcome, BaseException) and not isinstance(outcome, LogClosed):
+                raise outcome
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)

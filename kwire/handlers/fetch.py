@@ -52,6 +52,7 @@ class _Attempt:
 
     __slots__ = (
         "_context",
+        "_is_patient",
         "_left_bytes",
         "found_bytes",
         "has_error",
@@ -62,8 +63,10 @@ class _Attempt:
         "warm_ups",
     )
 
-    def __init__(self, context: Context, request: FetchRequest) -> None:
+    def __init__(self, context: Context, request: FetchRequest, *, is_patient: bool = False) -> None:
+        """A patient one waits for the disk, and the whole loop with it."""
         self._context = context
+        self._is_patient = is_patient
         self._left_bytes = min(request.max_bytes, context.services.config.network.fetch_bytes_max)
         self.found_bytes = 0
         self.has_error = False
@@ -107,7 +110,7 @@ class _Attempt:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         check_epoch(partition, asked.current_leader_epoch)
         self.partitions.append(partition)
-        cold_start = partition.cold_start(asked.fetch_offset)
+        cold_start = None if self._is_patient else partition.cold_start(asked.fetch_offset)
         if cold_start is not None:
             self.warm_ups.append(cold_start)
         records = EMPTY if cold_start else self._read_records(partition, asked)
@@ -131,7 +134,7 @@ class _Attempt:
         if size:
             self.found_bytes += size
             self._left_bytes = max(0, self._left_bytes - size)
-            if not read.is_warm():
+            if not self._is_patient and not read.is_warm():
                 self.warm_ups.append(read.warm_up)
         return read.view
 
@@ -155,6 +158,8 @@ async def _answer_when_warm(context: Context, request: FetchRequest, attempt: _A
         attempt = _Attempt(context, request)
         if not attempt.warm_ups:
             break
+    else:
+        attempt = _Attempt(context, request, is_patient=True)
     if attempt.is_enough:
         return attempt.response
     return await _answer_when_grown(context, request, attempt)

@@ -1,5 +1,6 @@
 """Spark's stock Kafka connector: batch, streaming with a checkpoint, offsets by time, headers, codecs and the sink."""
 
+import gc
 import json
 import os
 import time
@@ -16,8 +17,13 @@ from tests.support.server import Broker
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
-# The first run downloads the connector.
-pytestmark = [pytest.mark.needs_spark, pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.needs_spark,
+    # The first run downloads the connector.
+    pytest.mark.timeout(300),
+    # PySpark leaves the sockets over which it collects rows to the garbage collector.
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+]
 
 CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"
 # Spark ships these jars itself; leaving them out keeps the download to four small jars.
@@ -59,6 +65,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+    gc.collect()
 
 
 def source(spark: "SparkSession", broker: Broker, **options: str) -> "DataFrame":

@@ -15,6 +15,7 @@ from kwire.wire.messages import FETCH
 from kwire.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from kwire.wire.types import ZERO_UUID
 from storage.batch import check_batch
+from storage.errors import LogClosed
 from storage.segment import LogRead
 from tests.support.batches import headers, make_batch
 from tests.support.node import QuietNode, in_loop, received
@@ -339,6 +340,41 @@ async def test_pages_that_will_not_stay_in_memory_are_sent_all_the_same(
     (one,) = await fetch(node, request(topic, at(0)), 12)
     assert offsets(one) == [0]
     assert node.cold_reads.count == 1_000_000 - cold.warm_ups_needed == WARM_UPS_MAX
+
+
+@in_loop
+async def test_start_that_will_not_stay_in_memory_is_read_all_the_same(
+    node: QuietNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = await node.create("t")
+    append(topic.partitions[0])
+    monkeypatch.setattr(Partition, "cold_start", lambda partition, offset: lambda: None)
+    (one,) = await fetch(node, request(topic, at(0), max_wait_ms=LONG_MS), 12)
+    assert offsets(one) == [0]
+    assert node.cold_reads.count == WARM_UPS_MAX
+
+
+@in_loop
+async def test_deletion_while_pages_are_fetched_is_told_like_any_other(
+    node: QuietNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    doomed = await node.create("doomed")
+    kept = await node.create("kept")
+    for topic in (doomed, kept):
+        append(topic.partitions[0])
+
+    def warm_up(read: LogRead) -> None:
+        raise LogClosed("deleted")
+
+    monkeypatch.setattr(LogRead, "is_warm", lambda read: node.topics.get("doomed") is None)
+    monkeypatch.setattr(LogRead, "warm_up", warm_up)
+    asked = request(doomed, at(0))
+    asked.topics += request(kept, at(0)).topics
+    waiting = asyncio.ensure_future(node.start(asked, 12))
+    await node.topics.delete(doomed)
+    answer = received(await waiting, 12)
+    assert answer.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert offsets(answer.responses[1].partitions[0]) == [0]
 
 
 @in_loop

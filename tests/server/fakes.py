@@ -142,6 +142,17 @@ class FakeClient:
             taken += self.deliver(view[taken:])
         return taken
 
+    # Questions rather than attributes, so that a type checker does not take the first answer for the last.
+
+    def is_read(self) -> bool:
+        return self.transport.is_reading
+
+    def is_stuck(self) -> bool:
+        return self.connection.stuck_since is not None
+
+    def is_closed(self) -> bool:
+        return self.transport.is_closed
+
     def received(self) -> list[int]:
         """The correlation ids of all answers so far."""
         return [int.from_bytes(one[:4], "big") for one in split(bytes(self.transport.sent))]
@@ -154,5 +165,3 @@ class FakeClient:
 
 def shared_of(services: Services, handlers: dict[int, Handler]) -> Shared:
     return Shared(handlers, services, ServerMetrics({key: handler.api.name for key, handler in handlers.items()}))
-
-

@@ -77,39 +77,44 @@ def port(node: Node) -> int:
 
 @in_uvloop
 async def test_answers_behind_a_long_poll_come_in_order_and_it_holds_up_nobody_else(tmp_path: Path) -> None:
-    async with running_node(tmp_path) as node, await Client.connect(port(node)) as reader:
-        async with await Client.connect(port(node)) as writer:
-            await create_topic(writer)
-            reader.send(fetch(max_wait_ms=LONG_MS), 4)
-            reader.send(API_VERSIONS, 3)
-            reader.send(MetadataRequest(topics=None), 9)
-            reader.send(fetch(max_wait_ms=LONG_MS), 12)
-            reader.send(API_VERSIONS, 0)
-            (connection,) = [one for one in node._shared.connections if one._machine.waiting]
-            await until(lambda: len(connection._machine.waiting) == 5)
-            # Others are served meanwhile, and what they do ends the wait.
-            assert (await produced(writer)).base_offset == 0
-            answers = [await reader.receive() for _ in range(5)]
-            assert offsets(answers[0]) == offsets(answers[3]) == [0]
-            assert answers[2].topics[0].name == "t"
+    async with (
+        running_node(tmp_path) as node,
+        await Client.connect(port(node)) as reader,
+        await Client.connect(port(node)) as writer,
+    ):
+        await create_topic(writer)
+        reader.send(fetch(max_wait_ms=LONG_MS), 4)
+        reader.send(API_VERSIONS, 3)
+        reader.send(MetadataRequest(topics=None), 9)
+        reader.send(fetch(max_wait_ms=LONG_MS), 12)
+        reader.send(API_VERSIONS, 0)
+        await until(lambda: any(len(one._machine.waiting) == 5 for one in node._shared.connections))
+        # Others are served meanwhile, and what they do ends the wait.
+        assert (await produced(writer)).base_offset == 0
+        answers = [await reader.receive() for _ in range(5)]
+        assert offsets(answers[0]) == offsets(answers[3]) == [0]
+        assert answers[2].topics[0].name == "t"
 
 
 @in_uvloop
 async def test_requests_beyond_the_bound_are_read_when_those_before_are_answered(tmp_path: Path) -> None:
-    async with running_node(tmp_path, "kwire.connection.inflight.max=4") as node:
-        async with await Client.connect(port(node)) as reader, await Client.connect(port(node)) as writer:
-            await create_topic(writer)
-            for number in range(40):
-                reader.send(fetch(number // 4, max_wait_ms=LONG_MS), 11)
-            await until(lambda: any(len(one._machine.waiting) == 4 for one in node._shared.connections))
-            (connection,) = [one for one in node._shared.connections if one._machine.waiting]
-            for offset in range(10):
-                await until(lambda: len(connection._machine.waiting) == 4)
-                assert not connection._is_reading
-                assert (await produced(writer)).base_offset == offset
-                for _ in range(4):
-                    assert offsets(await reader.receive()) == [offset]
-            await until(lambda: connection._is_reading)
+    async with (
+        running_node(tmp_path, "kwire.connection.inflight.max=4") as node,
+        await Client.connect(port(node)) as reader,
+        await Client.connect(port(node)) as writer,
+    ):
+        await create_topic(writer)
+        for number in range(40):
+            reader.send(fetch(number // 4, max_wait_ms=LONG_MS), 11)
+        await until(lambda: any(len(one._machine.waiting) == 4 for one in node._shared.connections))
+        (connection,) = [one for one in node._shared.connections if one._machine.waiting]
+        for offset in range(10):
+            await until(lambda: len(connection._machine.waiting) == 4)
+            assert not connection._is_reading
+            assert (await produced(writer)).base_offset == offset
+            for _ in range(4):
+                assert offsets(await reader.receive()) == [offset]
+        await until(lambda: connection._is_reading)
 
 
 @in_uvloop
@@ -216,7 +221,7 @@ async def test_request_waits_for_memory_and_is_then_served(tmp_path: Path, monke
             await until(lambda: node._shared.memory.used_bytes > 700_000)
             client.send(produce(900_000), 8)
             await until(lambda: any(one.stuck_since is not None for one in node._shared.connections))
-            assert not client.received == client.sent
+            assert client.received < client.sent
         answer = await client.receive()
         assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE
         assert node._shared.memory.used_bytes == 0
@@ -230,7 +235,6 @@ async def test_stopping_answers_what_was_taken(tmp_path: Path) -> None:
             await idle.ask(API_VERSIONS, 3)
             client.send(fetch(max_wait_ms=200), 4)
             client.send(API_VERSIONS, 3)
-            (connection,) = [one for one in node._shared.connections if one._machine.waiting] or [None]
             await until(lambda: any(len(one._machine.waiting) == 2 for one in node._shared.connections))
             loop = asyncio.get_running_loop()
             began = loop.time()
@@ -278,34 +282,34 @@ async def check_unsent_is_sent(tmp_path: Path) -> None:
 
 @in_uvloop
 async def test_stopping_does_not_wait_for_ever(tmp_path: Path) -> None:
-    async with running_node(tmp_path, "kwire.shutdown.drain.ms=50") as node:
-        async with await Client.connect(port(node)) as client:
-            await create_topic(client)
-            client.send(fetch(max_wait_ms=LONG_MS), 4)
-            await until(lambda: any(one._machine.waiting for one in node._shared.connections))
-            await node.stop()
-            assert await client.ended() == b""
+    settings = "kwire.shutdown.drain.ms=50"
+    async with running_node(tmp_path, settings) as node, await Client.connect(port(node)) as client:
+        await create_topic(client)
+        client.send(fetch(max_wait_ms=LONG_MS), 4)
+        await until(lambda: any(one._machine.waiting for one in node._shared.connections))
+        await node.stop()
+        assert await client.ended() == b""
 
 
 @in_uvloop
 async def test_stopping_sends_members_that_wait_for_their_group_to_another_coordinator(tmp_path: Path) -> None:
-    async with running_node(tmp_path, "group.initial.rebalance.delay.ms=600000") as node:
-        async with await Client.connect(port(node)) as client:
-            await node._shared.services.topics.get_or_create("__consumer_offsets")
-            request = JoinGroupRequest(
-                group_id="g",
-                session_timeout_ms=10_000,
-                rebalance_timeout_ms=600_000,
-                member_id="",
-                protocol_type="consumer",
-                protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
-            )
-            client.send(request, 3)
-            await until(lambda: node._shared.services.groups.waiting_count() == 1)
-            stopping = asyncio.ensure_future(node.stop())
-            assert (await client.receive()).error_code == ErrorCode.NOT_COORDINATOR
-            assert await client.ended() == b""
-            await stopping
+    settings = "group.initial.rebalance.delay.ms=600000"
+    async with running_node(tmp_path, settings) as node, await Client.connect(port(node)) as client:
+        await node._shared.services.topics.get_or_create("__consumer_offsets")
+        request = JoinGroupRequest(
+            group_id="g",
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=600_000,
+            member_id="",
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+        )
+        client.send(request, 3)
+        await until(lambda: node._shared.services.groups.waiting_count() == 1)
+        stopping = asyncio.ensure_future(node.stop())
+        assert (await client.receive()).error_code == ErrorCode.NOT_COORDINATOR
+        assert await client.ended() == b""
+        await stopping
 
 
 @in_uvloop

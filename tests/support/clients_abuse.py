@@ -22,6 +22,7 @@ from kafka.protocol.consumer import (
 from kafka.protocol.metadata import ApiVersionsRequest, FindCoordinatorRequest
 from kafka.protocol.producer import InitProducerIdRequest
 
+from tests.support.clients import unique_name
 from tests.support.clients_raw import (
     LATEST,
     batch,
@@ -131,7 +132,14 @@ def valid_frames(topic: str) -> list[bytes]:
         *_group_requests(topic),
         *_admin_requests(topic),
     ]
-    return [encode(request, version) for request, versions in requests for version in versions]
+    frames = []
+    for request, versions in requests:
+        for version in versions:
+            if hasattr(request, "group_id"):
+                # A group of its own for each: a member that joins waits for those of an earlier frame.
+                request.group_id = unique_name("abused")
+            frames.append(encode(request, version))
+    return frames
 
 
 def spoil(valid: bytes, chance: random.Random) -> bytes:

@@ -169,8 +169,17 @@ async def running_node(directory: Path, *settings: str) -> AsyncIterator[Node]:
     finally:
         if node._is_ready:
             await node.stop()
+        _put_down(node)
         # A server keeps what it has for its lifetime; a test does not.
         gc.unfreeze()
+
+
+def _put_down(node: Node) -> None:
+    """End what would keep the loop going when a test failed in the middle of a stop."""
+    for ending in (node._sweep, node._stalls, node._upkeep):
+        ending.close()
+    for connection in tuple(node._shared.connections):
+        connection.abort()
 
 
 def received(answer: Any, version: int) -> Any:

@@ -1,0 +1,203 @@
+"""The numbers of a node, read the way Prometheus reads them."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+from prometheus_client import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from kwire.broker.topics import Topics
+from kwire.handlers import HANDLERS
+from kwire.metrics import LATENCY_BOUNDS, LoopMetrics, ServerMetrics
+from kwire.node import Node
+from kwire.web import metrics as page
+from kwire.web.metrics import OTHER_TOPICS, NodeCollector
+from kwire.web.services import WebServices
+from kwire.wire.messages.api_versions import ApiVersionsRequest
+from kwire.wire.messages.delete_topics import DeleteTopicsRequest
+from storage.batch import check_batch
+from tests.server.frames import HOST, Client
+from tests.support.batches import make_batch
+from tests.support.node import QuietNode, in_loop, in_uvloop, running_node
+
+API_VERSIONS = ApiVersionsRequest(client_software_name="test", client_software_version="1")
+
+
+class Scrape:
+    """One answer, by the names of its series."""
+
+    def __init__(self, text: str) -> None:
+        self.families: dict[str, Metric] = {}
+        for family in text_string_to_metric_families(text):
+            assert family.name not in self.families, f"{family.name} is declared twice"
+            self.families[family.name] = family
+
+    def value(self, series: str, **labels: str) -> float:
+        found = [
+            sample.value
+            for family in self.families.values()
+            for sample in family.samples
+            if sample.name == series and labels.items() <= sample.labels.items()
+        ]
+        assert len(found) == 1, f"{series} {labels}: {found}"
+        return found[0]
+
+    def labels(self, series: str, label: str) -> set[str]:
+        return {
+            sample.labels[label]
+            for family in self.families.values()
+            for sample in family.samples
+            if sample.name == series
+        }
+
+
+async def scrape(node: Node) -> Scrape:
+    assert node.http is not None
+    async with aiohttp.ClientSession() as session, session.get(f"http://{HOST}:{node.http.port}/metrics") as answer:
+        assert answer.status == 200
+        assert answer.headers["Content-Type"].startswith("text/plain; version=")
+        return Scrape(await answer.text())
+
+
+@asynccontextmanager
+async def node_and_client(directory: Path) -> AsyncIterator[tuple[Node, Client]]:
+    async with running_node(directory) as node, await Client.connect(node.doors[0].port) as client:
+        yield node, client
+
+
+def topics_of(node: Node) -> Topics:
+    return node._shared.services.topics
+
+
+@in_uvloop
+async def test_every_family_has_a_type_and_a_sentence(tmp_path: Path) -> None:
+    async with node_and_client(tmp_path) as (node, client):
+        await client.ask(API_VERSIONS, 3)
+        await topics_of(node).get_or_create("t")
+        answer = await scrape(node)
+        for family in answer.families.values():
+            assert family.type in ("counter", "gauge", "histogram"), family.name
+            assert family.documentation.endswith("."), family.name
+            assert family.samples, family.name
+            assert family.name.startswith(("kwire_", "process_"))
+
+
+@in_uvloop
+async def test_requests_are_counted_by_api(tmp_path: Path) -> None:
+    async with node_and_client(tmp_path) as (node, client):
+        for _ in range(3):
+            await client.ask(API_VERSIONS, 3)
+        answer = await scrape(node)
+        assert answer.value("kwire_server_requests_total", api="ApiVersions") == 3
+        assert answer.labels("kwire_server_requests_total", "api") == {"ApiVersions"}
+        assert answer.value("kwire_server_request_seconds_count", api="ApiVersions") == 3
+        assert answer.value("kwire_server_request_seconds_bucket", api="ApiVersions", le="+Inf") == 3
+        assert answer.value("kwire_server_request_seconds_sum", api="ApiVersions") > 0
+        assert answer.value("kwire_server_received_bytes_total") > 0
+        assert answer.value("kwire_server_sent_bytes_total") > 0
+
+
+@in_uvloop
+async def test_connections_are_counted(tmp_path: Path) -> None:
+    async with node_and_client(tmp_path) as (node, client):
+        await client.ask(API_VERSIONS, 3)
+        async with await Client.connect(node.doors[0].port) as rude:
+            rude.writer.write(b"\xff\xff\xff\xff")
+            await rude.ended()
+        answer = await scrape(node)
+        assert answer.value("kwire_server_connections") == 1
+        assert answer.value("kwire_server_connections_opened_total", fate="accepted") == 2
+        assert answer.value("kwire_server_connections_opened_total", fate="refused") == 0
+        assert answer.value("kwire_server_connections_closed_total", reason="failed") == 1
+        assert answer.value("kwire_server_connections_closed_total", reason="idle") == 0
+
+
+@in_uvloop
+async def test_series_of_a_deleted_topic_vanish(tmp_path: Path) -> None:
+    async with node_and_client(tmp_path) as (node, client):
+        for name in ("kept", "doomed"):
+            topic = await topics_of(node).get_or_create(name)
+            batch = make_batch(timestamp_ms=0)
+            size = len(batch)
+            topic.partitions[0].append(batch, check_batch(batch))
+        before = await scrape(node)
+        assert before.labels("kwire_storage_log_size_bytes", "topic") == {"kept", "doomed"}
+        assert before.value("kwire_storage_log_size_bytes", topic="doomed") == size
+        assert before.value("kwire_broker_topics") == 2
+        assert before.value("kwire_storage_segments") == 2
+        answer = await client.ask(DeleteTopicsRequest(topic_names=["doomed"], timeout_ms=1000), 5)
+        assert answer.responses[0].error_code == 0
+        after = await scrape(node)
+        assert after.labels("kwire_storage_log_size_bytes", "topic") == {"kept"}
+        assert after.value("kwire_broker_topics") == 1
+        assert after.value("kwire_broker_partitions") == 1
+        assert after.value("kwire_storage_segments") == 1
+
+
+@in_uvloop
+async def test_machine_and_loop_are_described(tmp_path: Path) -> None:
+    async with node_and_client(tmp_path) as (node, _):
+        answer = await scrape(node)
+        assert answer.value("process_resident_memory_bytes") > 1_000_000
+        anonymous = answer.value("kwire_process_anonymous_memory_bytes")
+        assert 1_000_000 < anonymous <= answer.value("process_resident_memory_bytes")
+        assert answer.value("process_open_fds") > 3
+        assert answer.value("process_cpu_seconds_total") > 0
+        assert answer.value("kwire_loop_stalls_total") >= 0
+        assert answer.value("kwire_loop_run_queue_wait_seconds_total") >= 0
+        assert answer.value("kwire_storage_cold_reads_total") == 0
+
+
+def collected(node: QuietNode, server_metrics: ServerMetrics | None = None) -> dict[str, Metric]:
+    server_metrics = server_metrics or ServerMetrics({key: handler.api.name for key, handler in HANDLERS.items()})
+    services = WebServices(node.topics, server_metrics, LoopMetrics(), lambda: True, lambda: 0)
+    return {family.name: family for family in NodeCollector(services).collect()}
+
+
+@in_loop
+async def test_topics_beyond_the_bound_are_summed_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page, "TOPIC_SERIES_MAX", 2)
+    with QuietNode(tmp_path) as node:
+        sizes = []
+        for number in range(5):
+            partition = await node.create_partition(f"t{number}")
+            batch = make_batch(number + 1, timestamp_ms=0)
+            sizes.append(len(batch))
+            partition.append(batch, check_batch(batch))
+        family = collected(node)["kwire_storage_log_size_bytes"]
+        assert {sample.labels["topic"]: sample.value for sample in family.samples} == {
+            "t0": sizes[0],
+            "t1": sizes[1],
+            OTHER_TOPICS: sum(sizes[2:]),
+        }
+
+
+@in_loop
+async def test_scrape_opens_no_log(tmp_path: Path) -> None:
+    with QuietNode(tmp_path) as node:
+        topic = await node.create("t", 3)
+        family = collected(node)["kwire_storage_log_size_bytes"]
+        assert [sample.value for sample in family.samples] == [0]
+        assert not any(partition.is_open for partition in topic.partitions)
+
+
+@in_loop
+async def test_buckets_of_a_histogram_add_up(tmp_path: Path) -> None:
+    with QuietNode(tmp_path) as node:
+        server_metrics = ServerMetrics({0: "Produce"})
+        latency = server_metrics.requests[0]
+        for seconds in (0.0, LATENCY_BOUNDS[0], 0.00003, 0.4, 100.0):
+            latency.observe(seconds)
+        family = collected(node, server_metrics)["kwire_server_request_seconds"]
+        buckets = {
+            float(sample.labels["le"]): sample.value for sample in family.samples if sample.name.endswith("_bucket")
+        }
+        assert list(buckets) == [*LATENCY_BOUNDS, float("inf")]
+        assert buckets[LATENCY_BOUNDS[0]] == 2
+        assert buckets[LATENCY_BOUNDS[1]] == 3
+        assert buckets[0.25] == 3
+        assert buckets[0.5] == buckets[LATENCY_BOUNDS[-1]] == 4
+        assert buckets[float("inf")] == latency.count == 5
