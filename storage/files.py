@@ -55,9 +55,8 @@ class Files:
 
     # --- bytes
 
-    def pwrite(self, fd: int, data: BytesLike, position: int) -> int:
-        """Write some of ``data``; the number of bytes that went in."""
-        return os.pwrite(fd, data, position)
+    # Write some of the data; the number of bytes that went in. Called once per append, so without a frame of its own.
+    pwrite = staticmethod(os.pwrite)
 
     def write_all(self, fd: int, data: BytesLike, position: int) -> None:
         """Write all of ``data``, however many short writes it takes."""

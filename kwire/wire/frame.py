@@ -95,7 +95,10 @@ class FrameReader:
         """End the life of the frames handed out; keep what has not been handed out."""
         kept = self._end - self._start
         if kept == 0:
-            self.close()
+            if self._own:
+                self.close()
+            else:
+                self._start = self._end = 0
             return
         room = self._room(kept)
         if self._own:

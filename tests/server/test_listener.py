@@ -1,14 +1,13 @@
 """The doors: who gets in, and who is shown out."""
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from kwire.config import Listener
-from kwire.server import listener
-from kwire.server.kafka import Shared
+from kwire.server import kafka, listener
+from kwire.server.kafka import KafkaConnection, Shared
 from kwire.server.listener import Door, Sweep
 from tests.server.fakes import LISTENER, FakeClient, Slow, answered_frame, shared_of, waiting_frame
 from tests.support.node import QuietNode, in_loop
@@ -55,16 +54,18 @@ async def test_one_host_may_not_take_all_connections_through_whatever_door(
 
 
 class Rounds:
-    """Sweeps that come quickly, and a way to wait until one has passed."""
+    """Sweeps at times of the test's choice; connections see the same clock."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, common: Shared) -> None:
-        monkeypatch.setattr(listener, "SWEEP_SECONDS", 0.001)
+        self.now = 1000.0
+        monkeypatch.setattr(listener, "perf_counter", lambda: self.now)
+        monkeypatch.setattr(kafka, "perf_counter", lambda: self.now)
         self._sweep = Sweep(common)
 
-    async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(ROUND_TIMEOUT_S):
-            while not condition():
-                await asyncio.sleep(0.001)
+    def run_after(self, seconds: float) -> None:
+        self.now += seconds
+        self._sweep.close()
+        self._sweep._run()
 
     def close(self) -> None:
         self._sweep.close()
@@ -72,42 +73,58 @@ class Rounds:
 
 @in_loop
 async def test_idle_connection_is_closed_and_a_busy_one_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with QuietNode(tmp_path, "connections.max.idle.ms=50") as node:
+    with QuietNode(tmp_path, "connections.max.idle.ms=5000") as node:
         common = shared(node)
+        rounds = Rounds(monkeypatch, common)
         idle, busy, waiting, unsent = (FakeClient(common) for _ in range(4))
         waiting.send(waiting_frame(1))
         unsent.transport.unsent_bytes = 1
-        rounds = Rounds(monkeypatch, common)
-
-        def is_idle_closed() -> bool:
-            busy.send(answered_frame(1))
-            return idle.transport.is_closed
-
-        await rounds.until(is_idle_closed)
-        rounds.close()
+        rounds.run_after(3)
+        busy.send(answered_frame(1))
+        rounds.run_after(1.9)
+        assert not any(one.transport.is_closing() for one in (idle, busy, waiting, unsent))
+        rounds.run_after(0.2)
+        assert idle.is_closed()
+        # An answer that is awaited or not yet taken keeps a connection alive.
         assert not any(one.transport.is_closing() for one in (busy, waiting, unsent))
-        assert common.metrics.connections_idled >= 1
+        assert common.metrics.connections_idled == 1
+        idle.lose()
+        rounds.run_after(3)
+        assert busy.is_closed()
         assert common.metrics.connections_failed == 0
+        rounds.close()
+
+
+@in_loop
+async def test_idle_connections_may_stay_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with QuietNode(tmp_path, "connections.max.idle.ms=-1") as node:
+        common = shared(node)
+        rounds = Rounds(monkeypatch, common)
+        client = FakeClient(common)
+        rounds.run_after(1e9)
+        assert not client.transport.is_closing()
+        rounds.close()
 
 
 @in_loop
 async def test_connection_that_takes_no_answers_is_ended_after_its_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with QuietNode(tmp_path, "kwire.send.timeout.ms=50") as node:
+    with QuietNode(tmp_path, "kwire.send.timeout.ms=5000") as node:
         common = shared(node)
+        rounds = Rounds(monkeypatch, common)
         stuck, recovered = FakeClient(common), FakeClient(common)
-        began = asyncio.get_running_loop().time()
         for one in (stuck, recovered):
             one.connection.pause_writing()
+        rounds.run_after(4.9)
+        assert not stuck.transport.is_closing()
         recovered.connection.resume_writing()
-        rounds = Rounds(monkeypatch, common)
-        await rounds.until(lambda: stuck.transport.is_aborted)
-        rounds.close()
-        assert asyncio.get_running_loop().time() - began >= 0.045
+        rounds.run_after(0.2)
+        assert stuck.transport.is_aborted
         assert not recovered.transport.is_closing()
-        assert common.metrics.connections_failed >= 1
+        assert common.metrics.connections_failed == 1
         assert "makes no progress" in caplog.text
+        rounds.close()
 
 
 @in_loop
@@ -115,16 +132,50 @@ async def test_starved_connection_reads_on_when_memory_is_free(
     node: QuietNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     common = shared(node)
+    rounds = Rounds(monkeypatch, common)
     greedy, starved = FakeClient(common), FakeClient(common)
     large = (900_000).to_bytes(4, "big") + bytes(900_000)
     greedy.send_while_read(large[:700_000])
     starved.send_while_read(large)
-    assert not starved.transport.is_reading
+    rounds.run_after(1)
+    assert not starved.is_read()
     greedy.lose()
-    rounds = Rounds(monkeypatch, common)
-    await rounds.until(lambda: starved.transport.is_reading)
+    rounds.run_after(1)
+    assert starved.is_read()
+    assert not starved.is_stuck()
     rounds.close()
-    assert not starved.transport.is_closing()
+
+
+@in_loop
+async def test_connection_starved_for_too_long_is_ended(node: QuietNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It holds memory itself, and two that wait for each other's would wait for ever."""
+    common = shared(node)
+    rounds = Rounds(monkeypatch, common)
+    clients = [FakeClient(common) for _ in range(2)]
+    large = (900_000).to_bytes(4, "big") + bytes(900_000)
+    for client in clients:
+        client.send_while_read(large[:550_000])
+    starved = [client for client in clients if client.is_stuck()]
+    assert starved
+    rounds.run_after(node.config.network.send_timeout_ms / 1000 + 1)
+    assert all(client.transport.is_aborted for client in starved)
+    rounds.close()
+
+
+@in_loop
+async def test_sweeps_come_again_until_they_are_closed(node: QuietNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener, "SWEEP_SECONDS", 0.001)
+    common = shared(node)
+    rounds: list[str] = []
+    client = FakeClient(common)
+    monkeypatch.setattr(KafkaConnection, "try_reading", lambda connection: rounds.append(connection.client_host))
+    sweep = Sweep(common)
+    async with asyncio.timeout(ROUND_TIMEOUT_S):
+        while len(rounds) < 3:
+            await asyncio.sleep(0.001)
+    sweep.close()
+    assert sweep._timer.cancelled()
+    assert set(rounds) == {client.connection.client_host}
 
 
 @in_loop
