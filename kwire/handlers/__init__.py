@@ -26,12 +26,13 @@ from kwire.handlers import (
     sync_group,
 )
 from kwire.handlers.context import Handler
+from kwire.handlers.repeated_produce import RepeatedProduce
 from kwire.wire import messages
 
 HANDLERS: dict[int, Handler] = {
     handler.api.key: handler
     for handler in (
-        Handler(messages.PRODUCE, produce.handle),
+        Handler(messages.PRODUCE, produce.handle, RepeatedProduce),
         Handler(messages.FETCH, fetch.handle),
         Handler(messages.LIST_OFFSETS, list_offsets.handle),
         Handler(messages.METADATA, metadata.handle),

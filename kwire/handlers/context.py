@@ -70,8 +70,17 @@ class Context:
         return self.peer.endpoint
 
 
+class Shortcut(Protocol):
+    """A connection's quick way for requests that are like one before; `repeated_produce.py` says how."""
+
+    def answer(self, version: int, body: memoryview) -> bytes | None: ...
+
+    def learn(self, context: Context, body: memoryview, request: Any, response: Any) -> None: ...
+
+
 class Handler(NamedTuple):
     """An API and what answers it: at once (a response, or None for no answer at all), or later (an awaitable)."""
 
     api: Api
     handle: Callable[[Context, Any], Any | Awaitable[Any]]
+    shortcut: Callable[[], Shortcut] | None = None

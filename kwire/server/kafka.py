@@ -13,7 +13,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from kwire.handlers.api_versions import refuse_version
-from kwire.handlers.context import Context, DropConnection, Handler, Services
+from kwire.handlers.context import Context, DropConnection, Handler, Services, Shortcut
 from kwire.metrics import Latency, ServerMetrics
 from kwire.wire.codec import decoder, encoder
 from kwire.wire.connection import Request, ServerConnection
@@ -33,11 +33,12 @@ UNSENT_BYTES_MAX = 1024 * 1024
 class Route:
     """The way of one API's requests: its handler, its latency, and its codecs by version, made when first needed."""
 
-    __slots__ = ("_decoders", "_encoders", "api", "handle", "latency", "response")
+    __slots__ = ("_decoders", "_encoders", "api", "handle", "latency", "response", "shortcut")
 
     def __init__(self, handler: Handler, latency: Latency) -> None:
         self.api = handler.api
         self.handle = handler.handle
+        self.shortcut = handler.shortcut
         self.response = handler.api.response
         self.latency = latency
         self._decoders: dict[int, Callable[[Buffer], Any]] = {}
@@ -99,8 +100,8 @@ class Shared:
 class KafkaConnection(asyncio.BufferedProtocol):
     """One socket. All methods run in the event loop."""
 
-    __slots__ = ("_context", "_door", "_is_reading", "_is_writable", "_machine", "_outgoing", "_shared", "_transport",
-                 "_unanswered", "active_at", "client_host", "is_draining", "stuck_since")  # fmt: skip
+    __slots__ = ("_context", "_door", "_is_reading", "_is_writable", "_machine", "_outgoing", "_shared", "_shortcuts",
+                 "_transport", "_unanswered", "active_at", "client_host", "is_draining", "stuck_since")  # fmt: skip
 
     def __init__(self, shared: Shared, door: "Door") -> None:
         self._shared = shared
@@ -111,6 +112,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._is_reading = True
         self._is_writable = True
         self._outgoing: list[Buffer] = []
+        self._shortcuts: dict[Route, Shortcut] = {}
         self._unanswered: set[asyncio.Future[Any]] = set()
         self.client_host = ""
         self.active_at = 0.0
@@ -226,22 +228,37 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def _handle(self, request: Request) -> list[Buffer]:
         shared = self._shared
         route = shared.routes[request.api.key]
-        version = request.version
-        if request.body is None:
+        version, body = request.version, request.body
+        if body is None:
             return self._machine.answer_now(request, route.encode(version, refuse_version()))
         began = perf_counter()
-        body = route.decode(version, request.body)
+        shortcut = self._shortcut_of(route) if route.shortcut is not None else None
+        if shortcut is not None:
+            encoded = shortcut.answer(version, body)
+            if encoded is not None:
+                route.latency.observe(perf_counter() - began)
+                return self._machine.answer_now(request, [encoded])
+        decoded = route.decode(version, body)
         context = self._context
         if context.api_version != version or context.client_id is not request.client_id:
             # Most requests of a connection are alike; a context never changes, so one serves them all.
             context = self._context = Context(shared.services, self, version, request.client_id)
-        answer = route.handle(context, body)
+        answer = route.handle(context, decoded)
         if type(answer) is not route.response and answer is not None:
             self._answer_later(request, answer, began)
             return []
+        if shortcut is not None and answer is not None:
+            shortcut.learn(context, body, decoded, answer)
         ready = self._machine.answer_now(request, None if answer is None else route.encode(version, answer))
         route.latency.observe(perf_counter() - began)
         return ready
+
+    def _shortcut_of(self, route: Route) -> Shortcut:
+        found = self._shortcuts.get(route)
+        if found is None:
+            assert route.shortcut is not None
+            found = self._shortcuts[route] = route.shortcut()
+        return found
 
     def _answer_later(self, request: Request, answer: Awaitable[Any], began: float) -> None:
         self._machine.wait(request)
