@@ -109,7 +109,8 @@ class Node:
             door.close()
         for connection in tuple(self._shared.connections):
             connection.drain()
-        # Members that wait for their group would wait until the end; this way they look for a coordinator again.
+        # Who waits for data is answered now; members that wait for their group look for a coordinator again.
+        self._shared.services.topics.wake_readers()
         self._shared.services.groups.close()
         await self._drained()
         self._sweep.close()

@@ -101,6 +101,12 @@ class Topics:
     def get_by_id(self, topic_id: bytes) -> Topic | None:
         return self._by_id.get(topic_id)
 
+    def wake_readers(self) -> None:
+        """Let everybody who waits for data look again, and be answered with what is there: the node is stopping."""
+        for topic in self:
+            for partition in topic.partitions:
+                partition.advance(partition.high_watermark)
+
     def check(self, new: NewTopic) -> None:
         """Raise KafkaError if this topic cannot be created."""
         check_name(new.name)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from kwire.handlers.api_versions import refuse_version
 from kwire.handlers.context import Context, DropConnection, Handler, Services, Shortcut
 from kwire.metrics import Latency, ServerMetrics
+from kwire.server.complaints import Complaints
 from kwire.wire.codec import decoder, encoder
 from kwire.wire.connection import Request, ServerConnection
 from kwire.wire.errors import WireError
@@ -93,6 +94,7 @@ class Shared:
         self.network = network
         self.memory = ReceiveMemory(network.requests_bytes_max if network.requests_bytes_max > 0 else 2**62)
         self.outbox = Outbox()
+        self.complaints = Complaints(log)
         self.connections: set[KafkaConnection] = set()
         self.connections_by_host: Counter[str] = Counter()
 
@@ -334,5 +336,5 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def _fail(self, reason: str) -> None:
         self._shared.metrics.connections_failed += 1
-        log.warning("closing the connection from %s: %s", self.client_host, reason)
+        self._shared.complaints.add("closing the connection from %s: %s", self.client_host, reason)
         self._transport.abort()

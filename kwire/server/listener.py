@@ -1,14 +1,12 @@
 """The doors of the Kafka port: which address is listened on, who gets in, and who is shown out."""
 
 import asyncio
-import logging
 import socket
 from time import perf_counter
 
 from kwire.config import Listener
 from kwire.server.kafka import KafkaConnection, Shared
 
-log = logging.getLogger("kwire.server")
 
 SWEEP_SECONDS = 1.0
 
@@ -68,7 +66,7 @@ class Door:
             metrics.connections = len(self._shared.connections)
             return True
         metrics.connections_refused += 1
-        log.warning("a connection from %s is refused: %s", host, reason)
+        self._shared.complaints.add("a connection from %s is refused: %s", host, reason)
         return False
 
     def leave(self, connection: KafkaConnection) -> None:
@@ -93,13 +91,14 @@ class Sweep:
 
     def _run(self) -> None:
         network, metrics = self._shared.network, self._shared.metrics
+        self._shared.complaints.end_round()
         now = perf_counter()
         idle_since = now - network.idle_ms_max / 1000 if network.idle_ms_max > 0 else float("-inf")
         stuck_since = now - network.send_timeout_ms / 1000
         for connection in tuple(self._shared.connections):
             if connection.stuck_since is not None and connection.stuck_since < stuck_since:
                 # Its answers pin file pages, or its request pins memory others wait for: it has to come again.
-                log.warning("closing the connection from %s: it makes no progress", connection.client_host)
+                self._shared.complaints.add("closing the connection from %s: no progress", connection.client_host)
                 metrics.connections_failed += 1
                 connection.abort()
             elif connection.active_at < idle_since and connection.is_quiet:

@@ -1,5 +1,6 @@
 """The shortcut for repeated Produce requests: the same answers and the same log as the general way, or no answer."""
 
+import errno
 from pathlib import Path
 from typing import Any
 
@@ -7,14 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kwire.errors import ErrorCode
 from kwire.handlers import produce
 from kwire.handlers.context import Context
 from kwire.handlers.repeated_produce import FIRST_VERSION, RepeatedProduce
 from kwire.wire.codec import decode_message, encode_message
 from kwire.wire.messages import PRODUCE
-from kwire.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kwire.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from storage.batch import Record, build_batch
 from storage.format import GZIP, NONE, ZSTD
+from tests.support.faulty_files import FaultyFiles
 from tests.support.node import FakePeer, QuietNode, in_loop
 
 VERSIONS = [version for version in PRODUCE.versions if version >= FIRST_VERSION]
@@ -151,3 +154,26 @@ async def test_bytes_that_lie_about_the_batch_are_left_to_the_general_way(tmp_pa
                     before = topic.partitions[0].high_watermark
                     if producer.shortcut.answer(version, memoryview(spoiled)) is None:
                         assert topic.partitions[0].high_watermark == before
+
+
+@pytest.mark.parametrize("settings_of_topic", [{}, {"message.timestamp.type": "LogAppendTime"}])
+@in_loop
+async def test_full_disk_is_the_same_error_as_on_the_general_way(
+    tmp_path: Path, settings_of_topic: dict[str, str]
+) -> None:
+    """Whatever a failed attempt did to the batch must not make the next look at it a different error."""
+    files = FaultyFiles()
+    with QuietNode(tmp_path, files=files) as node:
+        topic = await node.create("t")
+        await node.topics.configure(topic, settings_of_topic)
+        producer = Producer(node, 9)
+        for _ in range(3):
+            producer.send(request("t", topic.topic_id, 0, batch()))
+        files.break_down("pwrite", errno.ENOSPC)
+        answer = producer.send(request("t", topic.topic_id, 0, batch()))
+        assert answer is not None
+        (one,) = decode_message(ProduceResponse, 9, answer).responses[0].partition_responses
+        assert one.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        files.repair()
+        producer.send(request("t", topic.topic_id, 0, batch()))
+        assert topic.partitions[0].high_watermark == 4

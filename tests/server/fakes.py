@@ -133,6 +133,7 @@ class FakeClient:
         taken = min(len(buffer), len(view))
         buffer[:taken] = view[:taken]
         self.connection.buffer_updated(taken)
+        self.connection.send()  # the loop turn is over
         return taken
 
     def send_while_read(self, data: bytes) -> int:
@@ -154,7 +155,8 @@ class FakeClient:
         return self.transport.is_closed
 
     def received(self) -> list[int]:
-        """The correlation ids of all answers so far."""
+        """The correlation ids of all answers so far, those of the turn that just ended included."""
+        self.connection.send()
         return [int.from_bytes(one[:4], "big") for one in split(bytes(self.transport.sent))]
 
     def lose(self) -> None:

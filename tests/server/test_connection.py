@@ -347,6 +347,7 @@ async def test_requests_and_bytes_are_counted(node: QuietNode) -> None:
     await world.release(2)
     metrics = world.shared.metrics
     assert metrics.received_bytes == len(data)
+    world.client.connection.send()
     assert metrics.sent_bytes == len(world.transport.sent)
     counts = {metrics.api_names[key]: latency.count for key, latency in metrics.requests.items()}
     assert counts == {"InitProducerId": 1, "DescribeCluster": 1, "Heartbeat": 0}
@@ -360,3 +361,23 @@ async def test_answer_may_be_none_later(node: QuietNode) -> None:
     world.slow.waiting[2].set_result(InitProducerIdResponse(error_code=0, producer_epoch=0))
     await asyncio.sleep(0)
     assert world.client.received() == [2]
+
+
+@in_loop
+async def test_answers_of_one_turn_leave_together_and_at_its_end(node: QuietNode) -> None:
+    world = World(node)
+    clients = [FakeClient(world.shared) for _ in range(3)]
+    for client in clients:
+        for number in (1, 2):
+            data = answered_frame(number)
+            client.connection.get_buffer(-1)[: len(data)] = data
+            client.connection.buffer_updated(len(data))
+    assert not any(client.transport.sent for client in clients)
+    assert not any(client.connection.is_quiet for client in clients)
+    # One goes away meanwhile, one is drained: nothing is written after the end, nothing is lost before it.
+    clients[0].lose()
+    clients[1].connection.drain()
+    assert clients[1].is_closed()
+    await asyncio.sleep(0)
+    assert [len(split(bytes(client.transport.sent))) for client in clients] == [0, 2, 2]
+    assert clients[2].connection.is_quiet

@@ -9,7 +9,7 @@ from storage.files import BytesLike, Files
 class ShortWrites(Files):
     """Takes three bytes at a time."""
 
-    def pwrite(self, fd: int, data: BytesLike, position: int) -> int:
+    def pwrite(self, fd: int, data: BytesLike, position: int) -> int:  # type: ignore[override]
         return super().pwrite(fd, memoryview(data)[:3], position)
 
 

@@ -77,7 +77,7 @@ class FaultyFiles(Files):
         self._enter("open_write")
         return super().open_write(path)
 
-    def pwrite(self, fd: int, data: Buffer, position: int, /) -> int:  # type: ignore[override]
+    def pwrite(self, fd: int, data: BytesLike, position: int) -> int:  # type: ignore[override]
         self._enter("pwrite")
         torn, self._tear_bytes = self._tear_bytes, None
         if torn is not None:
