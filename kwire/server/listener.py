@@ -7,7 +7,6 @@ from time import perf_counter
 from kwire.config import Listener
 from kwire.server.kafka import KafkaConnection, Shared
 
-
 SWEEP_SECONDS = 1.0
 
 
