@@ -108,8 +108,11 @@ class Topics:
                 partition.advance(partition.high_watermark)
 
     def check(self, new: NewTopic) -> None:
-        """Raise KafkaError if this topic cannot be created."""
+        """Raise KafkaError if a client cannot have this topic created."""
         check_name(new.name)
+        if new.name in INTERNAL_TOPICS and new.name not in self._by_name:
+            # Their partition counts decide where state is kept: the server makes them itself, when it needs them.
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{new.name}' is internal.")
         self._check_free(new.name, self._by_look)
         if not 1 <= new.partition_count <= PARTITIONS_MAX:
             raise KafkaError(
@@ -179,20 +182,25 @@ class Topics:
 
     async def get_or_create(self, name: str) -> Topic:
         """A topic as auto-creation makes it: `num.partitions`, no settings of its own."""
-        topic = self._by_name.get(name)
-        if topic is not None:
-            return topic
-        new = NewTopic(name, self._config.topics.partition_count, {})
-        if name == OFFSETS_TOPIC:
-            groups = self._config.groups
-            configs = {"cleanup.policy": "compact", "segment.bytes": str(groups.offsets_segment_bytes)}
-            new = NewTopic(name, groups.offsets_partition_count, configs)
-        self.check(new)
+        if name not in self._by_name:
+            new = NewTopic(name, self._config.topics.partition_count, {})
+            self.check(new)
+            return await self._create_or_get(new)
+        return self._by_name[name]
+
+    async def offsets_topic(self) -> Topic:
+        """The topic that group coordinators keep their state in, made when the first group needs it."""
+        groups = self._config.groups
+        configs = {"cleanup.policy": "compact", "segment.bytes": str(groups.offsets_segment_bytes)}
+        new = NewTopic(OFFSETS_TOPIC, groups.offsets_partition_count, configs)
+        return self._by_name.get(OFFSETS_TOPIC) or await self._create_or_get(new)
+
+    async def _create_or_get(self, new: NewTopic) -> Topic:
         try:
             return (await self.create([new]))[0]
         except KafkaError as error:
-            if error.code is ErrorCode.TOPIC_ALREADY_EXISTS and name in self._by_name:
-                return self._by_name[name]
+            if error.code is ErrorCode.TOPIC_ALREADY_EXISTS and new.name in self._by_name:
+                return self._by_name[new.name]
             raise
 
     async def _change(self, topic: Topic, value: dict[str, Any] | None, revision: int) -> None:

@@ -5,7 +5,6 @@
 - 1: key type and error message. 4: several keys. 5: clients understand TRANSACTION_ABORTABLE. 6: share groups.
 """
 
-from kwire.coordinator.group.coordinator import OFFSETS_TOPIC
 from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.context import Context
 from kwire.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
@@ -35,7 +34,7 @@ async def handle(context: Context, request: FindCoordinatorRequest) -> FindCoord
 async def _error(context: Context, key_type: int) -> tuple[ErrorCode, str]:
     if key_type == GROUP:
         try:
-            await context.services.topics.get_or_create(OFFSETS_TOPIC)
+            await context.services.topics.offsets_topic()
         except KafkaError as error:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message or ""
         return ErrorCode.NONE, ""

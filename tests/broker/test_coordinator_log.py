@@ -21,7 +21,7 @@ def records(number: int) -> list[KeyValue]:
 
 
 async def open_log(node: QuietNode) -> CoordinatorLog:
-    await node.topics.get_or_create(OFFSETS_TOPIC)
+    await node.topics.offsets_topic()
     return CoordinatorLog(node.topics, OFFSETS_TOPIC)
 
 

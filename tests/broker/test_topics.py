@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kwire.broker.partition import Partition, code_of
-from kwire.broker.topics import NAME_LENGTH_MAX, OFFSETS_TOPIC, PARTITIONS_MAX, NewTopic
+from kwire.broker.topics import NAME_LENGTH_MAX, PARTITIONS_MAX, NewTopic
 from kwire.errors import ErrorCode, KafkaError
 from storage.batch import check_batch
 from storage.errors import StorageError
@@ -262,7 +262,7 @@ async def test_created_on_demand_a_topic_is_as_the_defaults_say(tmp_path: Path) 
         topic = await node.topics.get_or_create("t")
         assert len(topic.partitions) == 4
         assert not topic.is_internal
-        offsets = await node.topics.get_or_create(OFFSETS_TOPIC)
+        offsets = await node.topics.offsets_topic()
         assert len(offsets.partitions) == 7
         assert offsets.is_internal
         assert offsets.settings.is_compacting
@@ -376,3 +376,12 @@ async def test_deletion_counts_although_the_files_would_not_go(tmp_path: Path) -
         assert not (tmp_path / "t-1").exists()
         new = await node.create("t", 2)
         assert [partition.log.log_end_offset for partition in new.partitions] == [0, 0]
+
+
+@pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state", "__share_group_state"])
+@in_loop
+async def test_internal_topics_are_made_by_the_server_alone(node: QuietNode, name: str) -> None:
+    with pytest.raises(KafkaError) as refused:
+        await node.topics.get_or_create(name)
+    assert refused.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert node.topics.get(name) is None

@@ -28,8 +28,8 @@ class FakeTopics:
     def get_by_id(self, wanted: bytes) -> Any:
         return next((topic for topic in self.known.values() if topic.topic_id == wanted), None)
 
-    async def get_or_create(self, name: str) -> Any:
-        self.created.append(name)
+    async def offsets_topic(self) -> Any:
+        self.created.append("__consumer_offsets")
 
 
 def topic_id(name: str) -> bytes:

@@ -65,7 +65,7 @@ async def test_validation_changes_nothing(node: QuietNode, version: int) -> None
 @in_loop
 async def test_what_cannot_be_is_refused(node: QuietNode) -> None:
     await node.create("t", 3)
-    await node.topics.get_or_create(OFFSETS_TOPIC)
+    await node.topics.offsets_topic()
     before = counts(node)
     here = [NODE_ID]
     cases = {

@@ -95,7 +95,7 @@ async def test_deletion_can_be_switched_off(tmp_path: Path) -> None:
 
 @in_loop
 async def test_internal_topics_stay(node: QuietNode) -> None:
-    topic = await node.topics.get_or_create(OFFSETS_TOPIC)
+    topic = await node.topics.offsets_topic()
     for version in DELETE_TOPICS.versions:
         (one,) = await delete(node, named(OFFSETS_TOPIC), version)
         assert one.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION

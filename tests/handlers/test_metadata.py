@@ -39,7 +39,7 @@ def everything(version: int) -> MetadataRequest:
 @in_loop
 async def test_node_and_its_topics_are_described(node: QuietNode) -> None:
     topic = await node.create("orders", 2)
-    await node.topics.get_or_create(OFFSETS_TOPIC)
+    await node.topics.offsets_topic()
     for version in METADATA.versions:
         answer = await node.ask(everything(version), version)
         (broker,) = answer.brokers

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from crc32c import crc32c
 
-from kwire.broker.topics import OFFSETS_TOPIC, Topic
+from kwire.broker.topics import Topic
 from kwire.errors import ErrorCode
 from kwire.handlers.context import DropConnection
 from kwire.wire.messages import PRODUCE
@@ -280,7 +280,7 @@ async def test_bounds_of_the_topic_hold(node: QuietNode, version: int) -> None:
 @pytest.mark.parametrize("version", ENDS)
 @in_loop
 async def test_clients_cannot_write_to_internal_topics(node: QuietNode, version: int) -> None:
-    topic = await node.topics.get_or_create(OFFSETS_TOPIC)
+    topic = await node.topics.offsets_topic()
     assert await refusal(node, request(topic, batch()), version) is ErrorCode.INVALID_TOPIC_EXCEPTION
     assert topic.partitions[0].log.log_end_offset == 0
 

@@ -294,7 +294,7 @@ async def test_who_waits_for_data_is_answered_when_the_node_stops(tmp_path: Path
 async def test_stopping_sends_members_that_wait_for_their_group_to_another_coordinator(tmp_path: Path) -> None:
     settings = "group.initial.rebalance.delay.ms=600000"
     async with running_node(tmp_path, settings) as node, await Client.connect(port(node)) as client:
-        await node._shared.services.topics.get_or_create("__consumer_offsets")
+        await node._shared.services.topics.offsets_topic()
         request = JoinGroupRequest(
             group_id="g",
             session_timeout_ms=10_000,
