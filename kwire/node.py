@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from kwire.broker.cold_reads import ColdReads
 from kwire.broker.coordinator_log import CoordinatorLog
 from kwire.broker.producer_ids import ProducerIds
+from kwire.broker.stored_sizes import StoredSizes
 from kwire.broker.topics import OFFSETS_TOPIC, Topics
 from kwire.broker.upkeep import Upkeep
 from kwire.clock import SystemClock
@@ -40,6 +41,7 @@ NODE_KEY = "node"
 JOURNAL_NAME = "metastore.journal"
 BACKGROUND_THREADS = 2
 DRAIN_POLL_SECONDS = 0.02
+REMOVED_SHOWN_MAX = 20
 
 
 class Node:
@@ -57,9 +59,12 @@ class Node:
         self._store.lock()
         journal = Journal.open(str(self.config.log.data_dir / JOURNAL_NAME), self._files)
         self._metastore = EmbeddedMetaStore(journal)
+        is_first_start = self._metastore.get(NODE_KEY) is None
         cluster_id, leader_epoch = await self._register()
         clock = SystemClock()
         topics = Topics(self._metastore, self._store, self.config, clock, leader_epoch)
+        if not is_first_start:
+            self._remove_unknown(topics)
         if not self._store.was_clean:
             self._recover(topics)
         self._upkeep = Upkeep(topics, clock, self.config.log.producer_id_expiration_ms)
@@ -91,7 +96,12 @@ class Node:
             await door.open()
         if self.config.http is not None:
             web = WebServices(
-                topics, self._shared.metrics, loop_metrics, lambda: self._is_ready, lambda: self._cold_reads.count
+                topics,
+                self._shared.metrics,
+                loop_metrics,
+                lambda: self._is_ready,
+                lambda: self._cold_reads.count,
+                StoredSizes(topics, self._store.data_dir, self._store.partition_folders, self._files),
             )
             # Loading aiohttp takes longer than all the rest; Kafka clients need not wait for it.
             module = await asyncio.to_thread(importlib.import_module, "kwire.server.http")
@@ -122,6 +132,12 @@ class Node:
         self._threads.shutdown(wait=True)
         self._store.close()
         self._metastore.close()
+
+    def _remove_unknown(self, topics: Topics) -> None:
+        """Finish the deletions that a kill interrupted. Not where the catalogue is new: it may have been lost."""
+        removed = self._store.remove_unknown(topics.folders())
+        if removed:
+            log.warning("removing what is left of deleted topics: %s", ", ".join(removed[:REMOVED_SHOWN_MAX]))
 
     def _recover(self, topics: Topics) -> None:
         """After a crash, find the end of every log now: later it would hold up clients that are being served."""

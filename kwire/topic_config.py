@@ -398,7 +398,7 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {setting.name: setting for setting in 
 
 
 class TopicSettings(NamedTuple):
-    """What the hot path asks of a topic's settings, parsed. -1 in a retention is no bound."""
+    """What the hot path asks of a topic's settings, parsed."""
 
     max_message_bytes: int
     segment_bytes: int
@@ -407,11 +407,6 @@ class TopicSettings(NamedTuple):
     is_log_append_time: bool
     timestamp_before_max_ms: int
     timestamp_after_max_ms: int
-    retention_ms: int
-    retention_bytes: int
-    is_deleting: bool
-    is_compacting: bool
-    min_insync_replicas: int
 
 
 def validate(overrides: Mapping[str, str]) -> None:
@@ -440,9 +435,7 @@ def settings_for(overrides: Mapping[str, str], config: Config) -> TopicSettings:
         assert isinstance(value, int), name
         return value
 
-    cleanup_policy, _ = _effective(TOPIC_SETTINGS["cleanup.policy"], overrides, config)
     timestamp_type, _ = _effective(TOPIC_SETTINGS["message.timestamp.type"], overrides, config)
-    assert isinstance(cleanup_policy, tuple)
     return TopicSettings(
         max_message_bytes=number("max.message.bytes"),
         segment_bytes=number("segment.bytes"),
@@ -451,11 +444,6 @@ def settings_for(overrides: Mapping[str, str], config: Config) -> TopicSettings:
         is_log_append_time=timestamp_type == "LogAppendTime",
         timestamp_before_max_ms=number("message.timestamp.before.max.ms"),
         timestamp_after_max_ms=number("message.timestamp.after.max.ms"),
-        retention_ms=number("retention.ms"),
-        retention_bytes=number("retention.bytes"),
-        is_deleting="delete" in cleanup_policy,
-        is_compacting="compact" in cleanup_policy,
-        min_insync_replicas=number("min.insync.replicas"),
     )
 
 

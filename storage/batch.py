@@ -32,7 +32,6 @@ from storage.format import (
     NO_SEQUENCE,
     NO_TIMESTAMP,
     NONE,
-    PLACEMENT,
     TIMESTAMP_TYPE_BIT,
     TRANSACTIONAL_BIT,
     ZSTD,
@@ -157,11 +156,6 @@ def is_intact(view: memoryview) -> bool:
     if magic != MAGIC or batch_length + LENGTH_OVERHEAD != size or last_offset_delta < 0:
         return False
     return crc32c(view[CRC_START:]) == int(crc)
-
-
-def set_base_offset_and_epoch(view: memoryview | bytearray, base_offset: int, leader_epoch: int) -> None:
-    """Place the batch; both fields lie outside the CRC."""
-    PLACEMENT.pack_into(view, 0, base_offset, len(view) - LENGTH_OVERHEAD, leader_epoch)
 
 
 def stamp_append_time(view: memoryview, now_ms: int) -> None:

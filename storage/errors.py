@@ -6,7 +6,6 @@ package: it is wrapped in :class:`DiskFailure` at the door of the object whose p
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -67,10 +66,6 @@ class DiskFailure(StorageError):
     def __init__(self, message: str, error_number: int | None = None) -> None:
         super().__init__(message)
         self.error_number = error_number
-
-    @property
-    def is_disk_full(self) -> bool:
-        return self.error_number in (errno.ENOSPC, errno.EDQUOT)
 
 
 class StorageFailed(DiskFailure):

@@ -16,7 +16,7 @@ from typing import Final
 BytesLike = bytes | bytearray | memoryview
 
 _BOOT_ID_PATH: Final = "/proc/sys/kernel/random/boot_id"
-_COPY_BYTES: Final = 1024 * 1024
+_ZEROS: Final = bytes(64 * 1024)
 _FILE_MODE: Final = 0o644
 _DIRECTORY_MODE: Final = 0o755
 
@@ -66,16 +66,11 @@ class Files:
             view = view[written:]
             position += written
 
-    def pwritev(self, fd: int, buffers: Sequence[BytesLike], position: int) -> None:
-        """Write all buffers one behind the other, however many short writes it takes."""
-        written = os.pwritev(fd, buffers, position)
-        for buffer in buffers:
-            size = len(buffer)
-            if written < size:
-                self.write_all(fd, memoryview(buffer)[written:], position + written)
-                written = size
-            written -= size
-            position += size
+    def zero(self, fd: int, start: int, end: int) -> None:
+        while start < end:
+            size = min(len(_ZEROS), end - start)
+            self.write_all(fd, memoryview(_ZEROS)[:size], start)
+            start += size
 
     def pread(self, fd: int, size: int, position: int) -> bytes:
         """Up to ``size`` bytes; less only at the end of the file."""
@@ -110,6 +105,18 @@ class Files:
         finally:
             self.close(fd)
 
+    def read_end(self, path: str, size: int) -> bytes | None:
+        """The last ``size`` bytes of a file, or None when there is no such file or it is shorter."""
+        try:
+            fd = self.open_read(path)
+        except FileNotFoundError:
+            return None
+        try:
+            start = self.size(fd) - size
+            return self.pread(fd, size, start) if start >= 0 else None
+        finally:
+            self.close(fd)
+
     def map_readonly(self, fd: int, position: int, size: int) -> memoryview:
         """A view of the page cache from a page boundary on; the map lives as long as a slice of the view does."""
         return memoryview(mmap.mmap(fd, size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ, offset=position))
@@ -129,28 +136,6 @@ class Files:
     def truncate(self, fd: int, size: int) -> None:
         """Cut the file; only above every byte that a slice of a map may cover (a read there is a fatal signal)."""
         os.ftruncate(fd, size)
-
-    def replace_with_prefix(self, path: str, size: int) -> None:
-        """Shorten a file that may be mapped: its first ``size`` bytes go into a new file that takes its place."""
-        temporary = path + ".cut"
-        source = self.open_read(path)
-        try:
-            target = self.create(temporary)
-            try:
-                position = 0
-                while position < size:
-                    piece = self.pread(source, min(_COPY_BYTES, size - position), position)
-                    if not piece:
-                        break
-                    self.write_all(target, piece, position)
-                    position += len(piece)
-                self.fsync(target)
-            finally:
-                self.close(target)
-        finally:
-            self.close(source)
-        self.rename(temporary, path)
-        self.fsync_dir(os.path.dirname(path))
 
     # --- durability
 

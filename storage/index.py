@@ -152,5 +152,16 @@ def decode_sealed(base_offset: int, data: bytes, size_bytes: int) -> tuple[Spars
     return SparseIndex._of(base_offset, entries), max_timestamp
 
 
+def seal_timestamp(seal: bytes | None) -> int | None:
+    """The largest timestamp a seal names, or None when these bytes are no seal.
+
+    For a segment that is known to be sealed: whether the seal fits can only be told with all entries before it.
+    """
+    if seal is None:
+        return None
+    mark, _, max_timestamp = ENTRY.unpack(seal)
+    return max_timestamp if mark == _SEAL_MARK else None
+
+
 def _seal_crc(entries: bytes, size_bytes: int, max_timestamp: int) -> int:
     return crc32c(_SEAL_FACTS.pack(size_bytes, max_timestamp), crc32c(entries))

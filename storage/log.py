@@ -25,6 +25,7 @@ from storage.errors import (
     DiskFailure,
     LogClosed,
     OffsetOutOfRange,
+    StorageError,
     StorageFailed,
     disk_errors,
 )
@@ -225,7 +226,13 @@ class Log:
     def _append_to_next_segment(
         self, batch: memoryview, size: int, offset: int, last_offset: int, timestamp: int, now_ms: int
     ) -> LogSegment:
-        """Start the next segment with this batch; the one before is sealed only when that has worked."""
+        """Start the next segment with this batch; the one before is sealed only when that has worked.
+
+        Whatever can fail comes before the new segment is taken in: from there on the batch is stored.
+        """
+        before = self._active
+        if before is not None:
+            before.load_for_seal()
         if self._prepare_directory is not None:
             with disk_errors(f"make {self._directory}"):
                 self._prepare_directory()
@@ -245,34 +252,60 @@ class Log:
         except BaseException:
             segment.discard()
             raise
-        before, self._active = self._active, segment
+        self._active = segment
         self._segments.append(segment)
         self._bases.append(offset)
         self._set_roll_limits()
         self._checkpoint_due_bytes = CHECKPOINT_INTERVAL_BYTES
-        self._settle(before, segment, offset)
+        # The facts are those before the first batch of the new segment: it is walked if we are killed now.
+        checkpoint = self._describe(segment, offset, 0, is_clean=False)
+        self._settle([before] if before is not None else [], segment, checkpoint)
         return segment
 
-    def _settle(self, before: LogSegment | None, segment: LogSegment, offset: int) -> None:
-        """Off the loop: make the finished segment durable, then the new name, then say so in the checkpoint."""
-        finish_seal = before.seal() if before is not None else None
+    def settle_walked(self, unsealed: list[LogSegment], known: Checkpoint | None) -> None:
+        """After a walk: seal what had no seal, and write down where the walk ended, so that the next one starts there.
+
+        Nothing is written when ``known``, the checkpoint on file, says the same already.
+        """
+        segment = self._active
+        if segment is None:
+            return
+        checkpoint: Checkpoint | None = None
+        if self.damage is None:
+            with suppress(StorageError):  # the next append meets the same trouble and reports it
+                checkpoint = replace(self._describe_end(segment, is_clean=False), walk_from=segment.base_offset)
+        is_new = checkpoint is not None and (
+            known is None or replace(known, producers=b"") != replace(checkpoint, producers=b"")
+        )
+        if unsealed or is_new:
+            self._settle(unsealed, segment, checkpoint)
+
+    def _settle(self, finished: list[LogSegment], segment: LogSegment, checkpoint: Checkpoint | None) -> None:
+        """Off the loop: make the finished segments durable, then the new name, then say so in the checkpoint."""
+        finish_seals = [earlier.seal() for earlier in finished]
         pending = [earlier for earlier in self._segments if earlier.is_seal_pending]
-        # The facts are those before the first batch of the new segment: it is walked if we are killed now.
+        has_new_name = checkpoint is not None and checkpoint.position == 0
         number = self._checkpoint_file.take_number()
-        checkpoint = self._describe(segment, offset, 0, is_clean=False)
 
         def settle() -> None:
             try:
-                if finish_seal is not None:
+                for finish_seal in finish_seals:
                     finish_seal()
-                self._sync_directory()
-                self._checkpoint_file.write(number, replace(checkpoint, walk_from=_walk_from(pending, segment)))
+                if finish_seals or has_new_name:
+                    self._sync_directory()
+                if checkpoint is not None:
+                    self._checkpoint_file.write(number, replace(checkpoint, walk_from=_walk_from(pending, segment)))
             except StorageFailed as error:
                 self._refuse_after(error)
             except (DiskFailure, OSError):
                 return  # a full disk: the seal is tried again at the stop, or the segment is walked at the next start
 
-        self._background(settle)
+        self._later(settle)
+
+    def _later(self, job: Callable[[], None]) -> None:
+        # No thread to be had counts like work that failed: it is made up for at the stop or at the next start.
+        with suppress(RuntimeError):
+            self._background(job)
 
     def _sync_directory(self) -> None:
         try:
@@ -374,10 +407,6 @@ class Log:
         return sum(segment.size_bytes for segment in self._segments)
 
     @property
-    def latest_epoch(self) -> int:
-        return self.epochs.latest
-
-    @property
     def segment_count(self) -> int:
         return len(self._segments)
 
@@ -424,7 +453,7 @@ class Log:
             with suppress(OSError):
                 self._checkpoint_file.write(number, checkpoint)
 
-        self._background(write)
+        self._later(write)
 
     def _describe_end(self, segment: LogSegment, *, is_clean: bool) -> Checkpoint:
         return self._describe(segment, self.log_end_offset, segment.size_bytes, is_clean=is_clean)

@@ -19,7 +19,7 @@ from typing import Final
 from storage.batch import BatchHeader, is_intact, parse_header
 from storage.checkpoint import Checkpoint, CheckpointFile
 from storage.epochs import LeaderEpochs
-from storage.errors import DiskFailure, disk_errors
+from storage.errors import disk_errors
 from storage.files import Files
 from storage.format import HEADER_BYTES, LENGTH_OVERHEAD, MIN_BATCH_LENGTH, NO_TIMESTAMP, STEP
 from storage.index import NO_MAX_TIMESTAMP, SparseIndex, decode_sealed
@@ -37,8 +37,11 @@ _ZEROS: Final = bytes(_CHUNK_BYTES)
 def open_log(directory: str, files: Files, background: Background, settings: LogSettings, boot_id: str) -> Log:
     """The log in ``directory``, which exists."""
     with disk_errors(f"open {directory}"):
-        state = _Opening(directory, files, background, settings, boot_id).run()
-    return Log(directory, files, background, settings, boot_id, state)
+        opening = _Opening(directory, files, background, settings, boot_id)
+        log = Log(directory, files, background, settings, boot_id, opening.run())
+        if opening.is_walked:
+            log.settle_walked(opening.unsealed, opening.checkpoint)
+    return log
 
 
 @dataclass(slots=True)
@@ -79,6 +82,7 @@ class _Opening:
         # Walked, and to be sealed once it is certain that none of them takes appends.
         self.unsealed: list[LogSegment] = []
         self.damage: Damage | None = None
+        self.is_walked = False
 
     def path(self, base_offset: int) -> str:
         return os.path.join(self.directory, segment_name(base_offset))
@@ -100,7 +104,7 @@ class _Opening:
         if not self.bases:
             return self.without_segments()
         log_end_offset = self.walk()
-        self.seal_walked()
+        self.is_walked = True
         return self.state(log_end_offset)
 
     def state(self, log_end_offset: int) -> LogState:
@@ -281,18 +285,6 @@ class _Opening:
             append_time_ms = header.max_timestamp if header.timestamp_type else NO_TIMESTAMP
             self.producers.record(header, header.base_offset, append_time_ms, header.max_timestamp)
 
-    def seal_walked(self) -> None:
-        if not self.unsealed:
-            return
-        seals = [segment.seal() for segment in self.unsealed]
-
-        def seal_all() -> None:
-            with suppress(DiskFailure):  # without its seal a segment is walked again after a power cut
-                for finish_seal in seals:
-                    finish_seal()
-
-        self.background(seal_all)
-
     # --- what the walk found, as segments
 
     def keep(self, base_offset: int, walked: _Walked, *, is_last: bool) -> None:
@@ -318,6 +310,8 @@ class _Opening:
     def keep_damaged(self, base_offset: int, walked: _Walked) -> None:
         # Nothing on disk is changed: the file goes on behind the end we serve, so it must not be cut or extended.
         segment = self.segment(base_offset, walked.next_offset, walked.position, is_sealed=True)
+        # The seal on file, if any, speaks of the whole file; this segment never gets one of its own.
+        segment.is_seal_pending = True
         self.adopt(segment, walked)
         self.segments.append(segment)
 

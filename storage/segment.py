@@ -19,12 +19,13 @@ import os
 import struct
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Final
 
 from storage.errors import DamagedLog, DiskFailure, LogClosed, StorageFailed, disk_errors
 from storage.files import Files
 from storage.format import HEADER_BYTES, LENGTH_OVERHEAD, MAX_TIMESTAMP_POSITION, MIN_BATCH_LENGTH, STEP
-from storage.index import BLOCK_ENTRIES, ENTRY_BYTES, NO_MAX_TIMESTAMP, SparseIndex, decode_sealed
+from storage.index import BLOCK_ENTRIES, ENTRY_BYTES, NO_MAX_TIMESTAMP, SparseIndex, decode_sealed, seal_timestamp
 from storage.reads import LogRead as LogRead
 from storage.settings import Background
 from storage.windows import EMPTY, MapWindows
@@ -33,12 +34,13 @@ STEP_BYTES_MIN: Final = 64 * 1024
 STEP_BYTES_MAX: Final = 16 * 1024 * 1024
 # Read ends remembered, so that a reader's next read starts without a search.
 READ_ENDS_MAX: Final = 128
-# Page cache is looked at in steps of this size; the kernel reads ahead in larger ones.
-PROBE_BYTES: Final = 32 * 1024
+# Page cache is looked at in steps of this size: the kernel reads ahead, and so forgets, in no smaller ones. A look
+# is a system call, so the step is what a large read from a cold segment costs the loop.
+PROBE_BYTES: Final = 128 * 1024
 # What this process wrote this recently is taken as being in memory.
 RECENT_BYTES: Final = 8 * 1024 * 1024
 _WARM_UP_BYTES: Final = 256 * 1024
-_ZEROS: Final = bytes(64 * 1024)
+_PROBE: Final = [bytearray(1)]
 
 _unpack_step = STEP.unpack_from
 _unpack_timestamp = struct.Struct(f">{MAX_TIMESTAMP_POSITION}xq").unpack_from
@@ -214,7 +216,7 @@ class LogSegment:
             if self._fd < 0:
                 self._fd = self._files.open_write(self.path) if self.size_bytes else self._files.create(self.path)
             if self._spoiled_end > self.size_bytes:
-                self._zero(self.size_bytes, min(self._spoiled_end, self._capacity))
+                self._files.zero(self._fd, self.size_bytes, min(self._spoiled_end, self._capacity))
                 self._spoiled_end = 0
             if end > self._capacity:
                 self._extend(end)
@@ -225,12 +227,6 @@ class LogSegment:
         else:
             self._prepare_next_step()
             self._room = self._capacity
-
-    def _zero(self, start: int, end: int) -> None:
-        while start < end:
-            size = min(len(_ZEROS), end - start)
-            self._files.write_all(self._fd, memoryview(_ZEROS)[:size], start)
-            start += size
 
     def _extend(self, end: int) -> None:
         if self._prepared_capacity >= end:
@@ -263,7 +259,8 @@ class LogSegment:
                     return  # the append that needs the space asks again and reports it
                 self._prepared_capacity = target
 
-        self._background(prepare)
+        with suppress(RuntimeError):  # no thread to be had: the append that needs the space makes it
+            self._background(prepare)
 
     def set_limits(self, limit_bytes: int, index_interval_bytes: int) -> None:
         self._limit_bytes = limit_bytes
@@ -374,7 +371,7 @@ class LogSegment:
             raise DamagedLog(f"{self.path}: a batch goes on behind the end")
         with disk_errors(f"map {self.path}"):
             self._open_for_read()
-            return self._windows.open(self._fd, start, end, file_end)
+            return self._windows.open(self._fd, start, end, file_end, is_growing=not self.is_sealed)
 
     def _open_for_read(self) -> None:
         if self._is_closed:
@@ -387,14 +384,15 @@ class LogSegment:
     def is_warm(self, start: int, end: int) -> bool:
         if not self.is_sealed and start >= self._written_from and start >= self.size_bytes - RECENT_BYTES:
             return True
-        with disk_errors(f"probe {self.path}"):
+        try:  # once per read, so without the frames of disk_errors
             self._open_for_read()
-            probe = [bytearray(1)]
             preadv_nowait, fd = self._files.preadv_nowait, self._fd
             for position in range(start, end, PROBE_BYTES):
-                if preadv_nowait(fd, probe, position) is None:
+                if preadv_nowait(fd, _PROBE, position) is None:
                     return False
-            return preadv_nowait(fd, probe, end - 1) is not None
+            return preadv_nowait(fd, _PROBE, end - 1) is not None
+        except OSError as error:
+            raise DiskFailure(f"probe {self.path}: {error}", error.errno) from error
 
     def is_start_warm(self, offset: int) -> bool:
         """Whether a read from ``offset`` on finds its first batch without waiting for the disk."""
@@ -451,6 +449,10 @@ class LogSegment:
 
     @property
     def max_timestamp(self) -> int:
+        if self._max_timestamp is None and self.is_sealed:
+            # Just the seal: a search by time goes over many segments, and most of them it passes by.
+            with disk_errors(f"read {self.index_path}"):
+                self._max_timestamp = seal_timestamp(self._files.read_end(self.index_path, ENTRY_BYTES))
         if self._max_timestamp is None:
             self._load_index()
         assert self._max_timestamp is not None
@@ -512,15 +514,19 @@ class LogSegment:
         It raises :class:`StorageFailed` when a sync failed and :class:`DiskFailure` when it got no further for another
         reason: then the segment is whole, stays pending and may be tried again.
         """
+        index, max_timestamp = self.load_for_seal()
         self.is_sealed = self.is_seal_pending = True
         self._room = 0
-        index, max_timestamp = self.index, self.max_timestamp
 
         def finish() -> None:
             self._finish_seal(index, max_timestamp)
             self.is_seal_pending = False
 
         return finish
+
+    def load_for_seal(self) -> tuple[SparseIndex, int]:
+        """Read what :meth:`seal` needs; when this has worked, that cannot fail."""
+        return self.index, self.max_timestamp
 
     def _finish_seal(self, index: SparseIndex, max_timestamp: int) -> None:
         with disk_errors(f"seal {self.path}"):

@@ -19,4 +19,3 @@ class LogSettings:
     segment_ms: int = 7 * 24 * 60 * 60 * 1000
     index_interval_bytes: int = 4096
     timestamp_type: int = CREATE_TIME
-    producer_id_expiration_ms: int = 24 * 60 * 60 * 1000

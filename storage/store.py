@@ -82,6 +82,24 @@ class LogStore:
         """The folders of partitions, whether their logs are open or not."""
         return frozenset(self._folders)
 
+    def remove_unknown(self, known: set[str]) -> list[str]:
+        """Delete the folders of partitions that are not known any more; a kill came before their deletion was done.
+
+        Only what says of itself that it is a partition is touched. Returns the names; call it before any log is open.
+        """
+        removed = []
+        for folder in sorted(self._folders - known):
+            path = os.path.join(self.data_dir, folder)
+            with disk_errors(f"delete {path}"):
+                found = self._files.read_file(os.path.join(path, METADATA_NAME))
+                if not _names_topic(found):
+                    continue
+                moved = self._move_aside(folder, _topic_id_text(found), DELETED_SUFFIX)
+            self._folders.discard(folder)
+            self._remove_later(moved)
+            removed.append(folder)
+        return removed
+
     # --- logs
 
     def open_log(self, topic: str, partition: int, topic_id: bytes, settings: LogSettings) -> Log:
@@ -194,6 +212,10 @@ class LogStore:
 
 def _metadata(topic_id: bytes) -> bytes:
     return f"version: 0\ntopic_id: {encode_topic_id(topic_id)}".encode()
+
+
+def _names_topic(metadata: bytes | None) -> bool:
+    return metadata is not None and metadata.startswith(b"version: 0\ntopic_id: ")
 
 
 def _topic_id_text(metadata: bytes | None) -> str:

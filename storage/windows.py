@@ -14,8 +14,10 @@ from typing import Final
 from storage.files import Files
 
 WINDOW_BYTES: Final = 64 * 1024 * 1024
-# Enough for the tail and a few readers behind it; each window holds one descriptor.
+# Enough for a few readers; each window holds one descriptor.
 WINDOWS_MAX: Final = 4
+# Every partition has a file that still grows, so there it is the tail and one reader behind it.
+GROWING_WINDOWS_MAX: Final = 2
 
 EMPTY: Final = memoryview(b"")
 
@@ -38,12 +40,12 @@ class MapWindows:
                 return window_start, view
         return None
 
-    def open(self, fd: int, start: int, end: int, file_end: int) -> tuple[int, memoryview]:
+    def open(self, fd: int, start: int, end: int, file_end: int, *, is_growing: bool) -> tuple[int, memoryview]:
         """A new window that covers these bytes and goes on towards ``file_end``."""
         window_start = start & _PAGE_MASK
         window_end = min(max(end, window_start + WINDOW_BYTES), file_end)
         view = self._files.map_readonly(fd, window_start, window_end - window_start)
-        del self._windows[WINDOWS_MAX - 1 :]
+        del self._windows[(GROWING_WINDOWS_MAX if is_growing else WINDOWS_MAX) - 1 :]
         self._windows.insert(0, (window_start, window_end, view))
         return window_start, view
 

@@ -171,6 +171,9 @@ def test_all_wrong_values_are_told_at_once() -> None:
         ("queued.max.request.bytes=1000", "Less than socket.request.max.bytes"),
         ("group.max.session.timeout.ms=1", "Less than group.min.session.timeout.ms"),
         ("auto.create.topics.enable=yes", "either true or false"),
+        ("default.replication.factor=3", "one node keeps one copy"),
+        ("offsets.topic.replication.factor=3", "one node keeps one copy"),
+        ("offsets.topic.segment.bytes=1000", "at least 1048576"),
     ],
 )
 def test_what_cannot_work_is_refused(assignment: str, problem: str) -> None:

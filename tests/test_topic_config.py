@@ -118,14 +118,9 @@ def test_the_typed_view_agrees_with_the_told_values(config: Config) -> None:
         is_log_append_time=False,
         timestamp_before_max_ms=LONG_MAX,
         timestamp_after_max_ms=3600000,
-        retention_ms=604800000,
-        retention_bytes=-1,
-        is_deleting=True,
-        is_compacting=False,
-        min_insync_replicas=1,
     )
-    chosen = settings_for({"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"}, config)
-    assert (chosen.is_compacting, chosen.is_deleting, chosen.is_log_append_time) == (True, False, True)
+    chosen = settings_for({"segment.ms": "7", "message.timestamp.type": "LogAppendTime"}, config)
+    assert (chosen.segment_ms, chosen.is_log_append_time) == (7, True)
 
 
 @pytest.mark.parametrize(
@@ -218,8 +213,7 @@ def test_what_kafka_takes_is_taken(name: str, value: str) -> None:
 
 
 def test_an_empty_cleanup_policy_neither_deletes_nor_compacts(config: Config) -> None:
-    chosen = settings_for({"cleanup.policy": ""}, config)
-    assert (chosen.is_deleting, chosen.is_compacting) == (False, False)
+    assert effective("cleanup.policy", {"cleanup.policy": ""}, config).value == ""
 
 
 def test_the_broker_tells_every_setting_and_hides_secrets() -> None:

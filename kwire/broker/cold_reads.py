@@ -1,4 +1,6 @@
-"""Reads of pages that may have to come from the disk: fetched into memory by a thread before the loop touches them.
+"""What may have to wait for the disk, done by threads so that the loop need not.
+
+Pages are fetched into memory before the loop touches them; searches are made whole in a thread, on objects of its own.
 
 Without this, one consumer that reads old data would stop every other client at each page fault. A read has two parts
 that can be cold: its start (the index, the headers where it begins) and the bytes that will be sent.
@@ -7,10 +9,13 @@ that can be cold: its start (the index, the headers where it begins) and the byt
 import asyncio
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
-from storage.errors import LogClosed
+from storage.errors import LogClosed, StorageError
 
 THREADS = 4
+
+R = TypeVar("R")
 
 
 class ColdReads:
@@ -28,6 +33,17 @@ class ColdReads:
         for outcome in await asyncio.gather(*waits, return_exceptions=True):
             if isinstance(outcome, BaseException) and not isinstance(outcome, LogClosed):
                 raise outcome
+
+    async def find(self, searches: Iterable[Callable[[], R]]) -> list[R | StorageError]:
+        """Run searches that share nothing with the loop; what each has found, or why the disk did not tell."""
+        loop = asyncio.get_running_loop()
+        waits = [loop.run_in_executor(self._threads, search) for search in searches]
+        found: list[R | StorageError] = []
+        for outcome in await asyncio.gather(*waits, return_exceptions=True):
+            if isinstance(outcome, BaseException) and not isinstance(outcome, StorageError):
+                raise outcome
+            found.append(outcome)
+        return found
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)

@@ -60,6 +60,7 @@ class Partition:
         "index",
         "leader_epoch",
         "settings",
+        "stored_bytes",
         "topic_name",
     )
 
@@ -78,6 +79,8 @@ class Partition:
         self.settings = settings
         self.appended_bytes = 0
         self.high_watermark = 0
+        # What its files hold while the log is not open, as far as somebody looked.
+        self.stored_bytes = 0
         self._clock = clock
         self._open_log = open_log
         self._log: Log | None = None
@@ -94,6 +97,11 @@ class Partition:
     @property
     def is_open(self) -> bool:
         return self._log is not None
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of records; the log is not opened for it."""
+        return self._log.size_bytes if self._log is not None else self.stored_bytes
 
     def append(self, batch: memoryview, header: BatchHeader) -> Appended:
         """The one door in. The batch gets its offset and epoch in place; raises StorageError or KafkaError."""

@@ -23,7 +23,7 @@ from storage.errors import StorageError
 from storage.format import CREATE_TIME, LOG_APPEND_TIME
 from storage.log import Log
 from storage.settings import LogSettings
-from storage.store import LogStore
+from storage.store import LogStore, partition_folder
 
 log = logging.getLogger("kwire.broker")
 
@@ -34,6 +34,8 @@ NAME_LENGTH_MAX = 249
 PARTITIONS_MAX = 10_000
 OFFSETS_TOPIC = "__consumer_offsets"
 INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, "__transaction_state", "__share_group_state"})
+# Renaming a folder takes a tenth of a millisecond; after this many the loop gets its turn.
+DELETIONS_PER_TURN = 100
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
@@ -87,7 +89,11 @@ class Topics:
         self._by_look: dict[str, str] = {}
         self._creating = asyncio.Lock()
         for key, entry in metastore.entries(KEY_PREFIX):
-            self._bring_up(key.removeprefix(KEY_PREFIX), entry.value, entry.revision)
+            name = key.removeprefix(KEY_PREFIX)
+            try:
+                self._bring_up(name, entry.value, entry.revision)
+            except InvalidConfig as error:
+                raise ValueError(f"topic {name} has a setting that cannot be: {error}") from error
 
     def __iter__(self) -> Iterator[Topic]:
         return iter(self._by_name.values())
@@ -100,6 +106,10 @@ class Topics:
 
     def get_by_id(self, topic_id: bytes) -> Topic | None:
         return self._by_id.get(topic_id)
+
+    def folders(self) -> set[str]:
+        """The names of all folders that partitions have or may come to have."""
+        return {partition_folder(topic.name, index) for topic in self for index in range(len(topic.partitions))}
 
     def wake_readers(self) -> None:
         """Let everybody who waits for data look again, and be answered with what is there: the node is stopping."""
@@ -119,7 +129,7 @@ class Topics:
                 ErrorCode.INVALID_PARTITIONS,
                 f"Number of partitions must be from 1 to {PARTITIONS_MAX}, not {new.partition_count}.",
             )
-        _check_configs(new.configs)
+        self._checked_settings(new.configs)
 
     async def create(self, new: Iterable[NewTopic]) -> list[Topic]:
         """Create checked topics, all in one commit. Raises KafkaError if one of them has come into being meanwhile."""
@@ -131,6 +141,8 @@ class Topics:
             looks = dict(self._by_look)
             for topic in new:
                 self._check_free(topic.name, looks)
+                # What is durable is brought up at every start, so it has to be good before.
+                self._checked_settings(topic.configs)
                 looks[_look(topic.name)] = topic.name
             values = {topic.name: _value(uuid.uuid4().bytes, topic.partition_count, topic.configs) for topic in new}
             try:
@@ -145,18 +157,26 @@ class Topics:
         await _to_the_end(self._delete(topic, topic.revision))
 
     async def _delete(self, topic: Topic, revision: int) -> None:
-        await self._change(topic, None, revision)
-        del self._by_name[topic.name]
-        del self._by_id[topic.topic_id]
-        self._by_look.pop(_look(topic.name), None)
-        for partition in topic.partitions:
-            try:
-                self._store.delete_log(topic.name, partition.index)
-            except StorageError:
-                # It is never served again: a later topic of this name has another id.
-                log.exception("the files of %s-%d could not be deleted", topic.name, partition.index)
-            # Readers that wait find the topic gone when they look again.
-            partition.advance(partition.high_watermark)
+        # Who creates a topic of this name waits until the folders of this one are out of its way.
+        async with self._creating:
+            await self._change(topic, None, revision)
+            del self._by_name[topic.name]
+            del self._by_id[topic.topic_id]
+            if self._by_look.get(_look(topic.name)) == topic.name:
+                del self._by_look[_look(topic.name)]
+            for number, partition in enumerate(topic.partitions, start=1):
+                self._delete_log(partition)
+                if number % DELETIONS_PER_TURN == 0:
+                    await asyncio.sleep(0)
+
+    def _delete_log(self, partition: Partition) -> None:
+        try:
+            self._store.delete_log(partition.topic_name, partition.index)
+        except StorageError:
+            # It is never served again, and the next start tries again: a later topic of this name has another id.
+            log.exception("the files of %s-%d could not be deleted", partition.topic_name, partition.index)
+        # Readers that wait find the topic gone when they look again.
+        partition.advance(partition.high_watermark)
 
     async def widen(self, topic: Topic, partition_count: int) -> None:
         value = _value(topic.topic_id, partition_count, topic.configs)
@@ -167,7 +187,7 @@ class Topics:
         self._add_partitions(topic, value["partitions"])
 
     async def configure(self, topic: Topic, configs: Mapping[str, str]) -> None:
-        _check_configs(configs)
+        self._checked_settings(configs)
         value = _value(topic.topic_id, len(topic.partitions), configs)
         await _to_the_end(self._configure(topic, value, topic.revision))
 
@@ -181,7 +201,9 @@ class Topics:
                 partition.log.settings = self._log_settings(topic.settings)
 
     async def get_or_create(self, name: str) -> Topic:
-        """A topic as auto-creation makes it: `num.partitions`, no settings of its own."""
+        """A topic as auto-creation makes it: `num.partitions`, no settings of its own, unless the server knows it."""
+        if name == OFFSETS_TOPIC:
+            return await self.offsets_topic()
         if name not in self._by_name:
             new = NewTopic(name, self._config.topics.partition_count, {})
             self.check(new)
@@ -221,11 +243,20 @@ class Topics:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "The change could not be stored.") from error
 
     def _check_free(self, name: str, looks: Mapping[str, str]) -> None:
-        twin = looks.get(_look(name))
-        if name in self._by_name or twin == name:
+        look = _look(name)
+        # Internal topics have their looks to themselves, whether they exist yet or not.
+        twin = _INTERNAL_LOOKS.get(look) or looks.get(look)
+        if name in self._by_name or looks.get(look) == name:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-        if twin is not None:
+        if twin not in (None, name):
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topics: {twin}")
+
+    def _checked_settings(self, configs: Mapping[str, str]) -> TopicSettings:
+        try:
+            topic_config.validate(configs)
+            return topic_config.settings_for(configs, self._config)
+        except InvalidConfig as error:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
 
     def _bring_up(self, name: str, value: dict[str, Any], revision: int) -> Topic:
         configs = value["configs"]
@@ -252,7 +283,6 @@ class Topics:
             segment_ms=settings.segment_ms,
             index_interval_bytes=settings.index_interval_bytes,
             timestamp_type=LOG_APPEND_TIME if settings.is_log_append_time else CREATE_TIME,
-            producer_id_expiration_ms=self._config.log.producer_id_expiration_ms,
         )
 
 
@@ -271,11 +301,7 @@ def _look(name: str) -> str:
     return name.replace(".", "_")
 
 
-def _check_configs(configs: Mapping[str, str]) -> None:
-    try:
-        topic_config.validate(configs)
-    except InvalidConfig as error:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
+_INTERNAL_LOOKS = {_look(name): name for name in INTERNAL_TOPICS}
 
 
 def _value(topic_id: bytes, partition_count: int, configs: Mapping[str, str]) -> dict[str, Any]:

@@ -29,6 +29,13 @@ def _codec_problem(value: SettingValue) -> str | None:
 
 SERVED_COMPRESSION = Rule("producer", _codec_problem)
 
+
+def _copies_problem(value: SettingValue) -> str | None:
+    return None if value == 1 else "Value must be 1: one node keeps one copy"
+
+
+ONE_COPY = Rule("1", _copies_problem)
+
 _IDENTITY = (
     Setting("node.id", Kind.INT, 1, "Number of this node in the cluster.", at_least(0)),
     Setting("broker.id", Kind.INT, None, "Older name of node.id; node.id wins when both are set.", at_least(0)),
@@ -113,7 +120,13 @@ _NETWORK = (
 
 _TOPICS = (
     Setting("num.partitions", Kind.INT, 1, "Partitions of a topic that does not say how many.", at_least(1)),
-    Setting("default.replication.factor", Kind.INT, 1, "Copies of a topic that does not say how many.", at_least(1)),
+    Setting(
+        "default.replication.factor",
+        Kind.INT,
+        1,
+        "Copies of a topic that does not say how many: one node keeps one.",
+        ONE_COPY,
+    ),
     Setting("auto.create.topics.enable", Kind.BOOLEAN, True, "Create a missing topic when a client asks for it."),
     Setting("delete.topic.enable", Kind.BOOLEAN, True, "Whether topics may be deleted."),
 )
@@ -301,14 +314,15 @@ _TOPIC_DEFAULTS = (
 
 _GROUPS = (
     Setting("offsets.topic.num.partitions", Kind.INT, 50, "Partitions of __consumer_offsets.", at_least(1)),
-    Setting("offsets.topic.segment.bytes", Kind.INT, 104857600, "Segment size of __consumer_offsets.", at_least(1)),
+    Setting(
+        "offsets.topic.segment.bytes", Kind.INT, 104857600, "Segment size of __consumer_offsets.", at_least(1048576)
+    ),
     Setting(
         "offsets.topic.replication.factor",
         Kind.SHORT,
         1,
-        "Copies of __consumer_offsets. Kafka's default is 3.",
-        at_least(1),
-        has_effect=False,
+        "Copies of __consumer_offsets: one node keeps one. Kafka's default is 3.",
+        ONE_COPY,
     ),
     Setting("offset.metadata.max.bytes", Kind.INT, 4096, "Largest note beside a committed offset.", at_least(0)),
     Setting(

@@ -38,7 +38,6 @@ class TopicsConfig(NamedTuple):
     is_auto_create: bool
     is_delete_allowed: bool
     partition_count: int
-    replication_factor: int
 
 
 class LogConfig(NamedTuple):
@@ -61,7 +60,6 @@ class GroupsConfig(NamedTuple):
     offsets_retention_ms: int
     offsets_partition_count: int
     offsets_segment_bytes: int
-    offsets_replication_factor: int
 
 
 class Config(NamedTuple):
@@ -116,7 +114,6 @@ def load(
             is_auto_create=values.flag("auto.create.topics.enable"),
             is_delete_allowed=values.flag("delete.topic.enable"),
             partition_count=values.number("num.partitions"),
-            replication_factor=values.number("default.replication.factor"),
         ),
         log=LogConfig(
             data_dir=_data_dir(values),
@@ -168,7 +165,6 @@ def _groups(values: Values) -> GroupsConfig:
         offsets_retention_ms=values.number("offsets.retention.minutes") * 60_000,
         offsets_partition_count=values.number("offsets.topic.num.partitions"),
         offsets_segment_bytes=values.number("offsets.topic.segment.bytes"),
-        offsets_replication_factor=values.number("offsets.topic.replication.factor"),
     )
 
 

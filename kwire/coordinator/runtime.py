@@ -22,8 +22,10 @@ from storage.errors import StorageError
 
 logger = logging.getLogger(__name__)
 
-# Records applied in one go before the loop gets its turn; a shard larger than this answers "loading" meanwhile.
-REPLAY_RECORDS_PER_TURN = 5_000
+# How long records are applied before the loop gets its turn; a shard that takes longer answers "loading" meanwhile.
+REPLAY_TURN_SECONDS = 0.005
+# The pause between two such turns, so that loading takes no more than half of the loop.
+REPLAY_PAUSE_SECONDS = 0.005
 # Commands of one shard that wait for an answer (joins, syncs); more are told to come back.
 WAITING_COMMANDS_MAX = 100_000
 
@@ -206,10 +208,11 @@ class CoordinatorRuntime(Generic[M]):
         try:
             if shard.replay is None:
                 shard.replay = iter(self._log.replay(shard.index))
-            for count, (key, value) in enumerate(shard.replay, start=1):
+            turn_end = self._clock.monotonic() + REPLAY_TURN_SECONDS
+            for key, value in shard.replay:
                 shard.machine.apply(key, value)
-                if count == REPLAY_RECORDS_PER_TURN:
-                    shard.timer = self._call_later(0, lambda: self._replay_turn(shard))
+                if self._clock.monotonic() >= turn_end:
+                    shard.timer = self._call_later(REPLAY_PAUSE_SECONDS, lambda: self._replay_turn(shard))
                     return
         except (StorageError, WireError):
             # Better no coordinator than one that forgot a commit: the next request tries to load again.
@@ -246,7 +249,9 @@ class CoordinatorRuntime(Generic[M]):
                 for key, value in result.records:
                     shard.machine.apply(key, value)
         if replies:
-            calls = [(shard.waiting.pop(command), answer) for command, answer in replies]
+            # A command whose own step failed is not waiting any more, though the machine may still know it.
+            waiting = [(shard.waiting.pop(command, None), answer) for command, answer in replies]
+            calls = [(reply, answer) for reply, answer in waiting if reply is not None]
             if shard.end_offset:
                 self._log.on_committed(shard.index, shard.end_offset, lambda: _call_each(calls))
             else:

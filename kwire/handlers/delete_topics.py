@@ -1,8 +1,10 @@
 """DeleteTopics 1-6: gone from the catalogue durably, then from the disk.
 
 Version 6 may name topics by id. `delete.topic.enable=false` refuses all, with a code of its own since version 3;
-internal topics cannot be deleted.
+internal topics cannot be deleted. A name or an id that comes twice in one request is refused, and answered once.
 """
+
+from collections import Counter
 
 from kwire.broker.topics import Topic
 from kwire.errors import ErrorCode, KafkaError
@@ -20,10 +22,14 @@ FIRST_VERSION_OF_DISABLED = 3
 
 async def handle(context: Context, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     asked = request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
+    times = Counter((one.name, one.topic_id) for one in asked)
     responses = []
-    for one in asked:
+    for (name, topic_id), count in times.items():
+        one = DeleteTopicState(name=name, topic_id=topic_id)
         result = DeletableTopicResult(name=one.name, topic_id=one.topic_id, error_code=0)
         try:
+            if count > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "The topic is in the request more than once.")
             topic = _find(context, one)
             result.name, result.topic_id = topic.name, topic.topic_id
             await context.services.topics.delete(topic)

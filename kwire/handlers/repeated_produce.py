@@ -7,11 +7,13 @@ only the batch is looked at. When it does not, or anything is wrong with it, the
 """
 
 import struct
+from collections.abc import Callable
 
 from kwire.broker.partition import Partition
 from kwire.errors import KafkaError
 from kwire.handlers.context import Context
 from kwire.wire.codec import encode_message
+from kwire.wire.errors import WireError
 from kwire.wire.messages.produce import (
     PRODUCE,
     PartitionProduceResponse,
@@ -29,51 +31,78 @@ FIRST_VERSION = 7
 _MARKS = (0x0102030405060708, 0x1112131415161718, 0x2122232425262728)
 
 _pack_numbers = struct.Struct(">qqq").pack
+_unpack_head = struct.Struct(">ii").unpack_from
 _unpack_size = struct.Struct(">i").unpack_from
+# Behind the API key, the version and the correlation id of a frame.
+_HEAD_BYTES = 8
 
 
 class RepeatedProduce:
     """One connection's memory of its last single-partition Produce."""
 
-    __slots__ = ("_after_answer", "_before", "_before_answer", "_before_size", "_behind", "_is_flexible", "_partition",
-                 "_target", "_version")  # fmt: skip
+    __slots__ = (
+        "_answer_size",
+        "_before",
+        "_behind",
+        "_call",
+        "_is_flexible",
+        "_pack_answer",
+        "_partition",
+        "_parts",
+        "_start",
+        "_target",
+    )  # fmt: skip
 
     def __init__(self) -> None:
-        self._version = -1
-        self._before = self._behind = self._before_answer = self._after_answer = b""
-        self._before_size = 0
-        self._is_flexible = False
         self._partition: Partition | None = None
         self._target: object = None
+        self._call = -1  # API key and version, as the one number they make
+        self._before = self._behind = b""
+        self._start = 0
+        self._is_flexible = False
+        self._parts = (b"", b"")
+        self._pack_answer: Callable[..., bytes] = _pack_numbers
+        self._answer_size = 0
 
-    def answer(self, version: int, body: memoryview) -> bytes | None:
-        """Append the batch and return the encoded answer, or None: then nothing has been done."""
+    def answer(self, frame: memoryview) -> bytes | None:
+        """Append the batch of a request frame and return the answer's frame, or None: then nothing has been done."""
         partition = self._partition
-        start = self._before_size
-        if version != self._version or partition is None or body[:start].tobytes() != self._before:
+        if partition is None:
             return None
         try:
+            call, correlation_id = _unpack_head(frame)
+            start = self._start
+            if call != self._call or frame[_HEAD_BYTES:start].tobytes() != self._before:
+                return None
             if self._is_flexible:
-                size, start = decode_uvarint(body, start)
+                size, start = decode_uvarint(frame, start)
                 size -= 1
             else:
-                (size,) = _unpack_size(body, start)
+                (size,) = _unpack_size(frame, start)
                 start += 4
             end = start + size
-            if size < 0 or body[end:].tobytes() != self._behind:
+            if size < 0 or frame[end:].tobytes() != self._behind:
                 return None
-            batch = body[start:end]
+            batch = frame[start:end]
             header = check_batch(batch)
             if header.is_transactional or partition.settings.is_log_append_time:
                 # A batch that gets our time is changed even if it cannot be stored: it could not be looked at twice.
                 return None
             appended = partition.append(batch, header)
-        except (StorageError, KafkaError, struct.error, IndexError):
+        except (StorageError, KafkaError, WireError, struct.error, IndexError):
             return None
-        numbers = _pack_numbers(appended.base_offset, appended.log_append_time_ms, partition.log.log_start_offset)
-        return self._before_answer + numbers + self._after_answer
+        before, after = self._parts
+        return self._pack_answer(
+            self._answer_size,
+            correlation_id,
+            before,
+            appended.base_offset,
+            appended.log_append_time_ms,
+            partition.log.log_start_offset,
+            after,
+        )
 
-    def learn(self, context: Context, body: memoryview, request: ProduceRequest, response: ProduceResponse) -> None:
+    def learn(self, context: Context, frame: memoryview, request: ProduceRequest, response: ProduceResponse) -> None:
         """Remember a request that the general way has answered, when it comes for the second time."""
         self._partition = None
         version = context.api_version
@@ -93,10 +122,14 @@ class RepeatedProduce:
         # Three structs end behind the records; without unknown tags each leaves one zero byte.
         self._behind = bytes(3 if self._is_flexible else 0)
         size_bytes = len(encode_uvarint(len(records) + 1)) if self._is_flexible else 4
-        self._before_size = len(body) - len(self._behind) - len(records) - size_bytes
-        self._before = body[: self._before_size].tobytes()
-        self._before_answer, self._after_answer = _answer_around_numbers(answered, version)
-        self._version = version
+        self._start = len(frame) - len(self._behind) - len(records) - size_bytes
+        self._call, _ = _unpack_head(frame)
+        self._before = frame[_HEAD_BYTES : self._start].tobytes()
+        before, after = _answer_around_numbers(answered, version)
+        # The header of a flexible answer ends with its own, empty, tags.
+        self._parts = bytes(self._is_flexible) + before, after
+        packing = struct.Struct(f">ii{len(self._parts[0])}sqqq{len(after)}s")
+        self._pack_answer, self._answer_size = packing.pack, packing.size - 4
         self._partition = topic.partition(data.index)
 
 

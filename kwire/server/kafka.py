@@ -79,7 +79,12 @@ class Outbox:
     def _send(self) -> None:
         senders, self._senders = self._senders, []
         for sender in senders:
-            sender.send()
+            try:
+                sender.send()
+            except Exception:
+                # One broken connection must not keep the answers of the others.
+                log.exception("sending failed; the connection from %s is closed", sender.client_host)
+                sender.abort()
 
 
 class Shared:
@@ -102,8 +107,9 @@ class Shared:
 class KafkaConnection(asyncio.BufferedProtocol):
     """One socket. All methods run in the event loop."""
 
-    __slots__ = ("_context", "_door", "_is_reading", "_is_writable", "_machine", "_outgoing", "_shared", "_shortcuts",
-                 "_transport", "_unanswered", "active_at", "client_host", "is_draining", "stuck_since")  # fmt: skip
+    __slots__ = ("_context", "_door", "_is_reading", "_is_writable", "_machine", "_outgoing", "_shared", "_shortcut",
+                 "_shortcut_latency", "_transport", "_unanswered", "_unsent_bytes", "active_at", "client_host",
+                 "is_draining", "stuck_since")  # fmt: skip
 
     def __init__(self, shared: Shared, door: "Door") -> None:
         self._shared = shared
@@ -114,12 +120,15 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._is_reading = True
         self._is_writable = True
         self._outgoing: list[Buffer] = []
-        self._shortcuts: dict[Route, Shortcut] = {}
+        # At most one API has a shortcut; it opens when that API has been used.
+        self._shortcut: Shortcut | None = None
+        self._shortcut_latency: Latency | None = None
         self._unanswered: set[asyncio.Future[Any]] = set()
         self.client_host = ""
         self.active_at = 0.0
         # Since when the client has not taken its answers, or the bound on memory has kept its request from being read.
         self.stuck_since: float | None = None
+        self._unsent_bytes = 0
         self.is_draining = False
 
     @property
@@ -167,6 +176,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         self._is_writable = False
         self.stuck_since = perf_counter()
+        self._unsent_bytes = self._transport.get_write_buffer_size()
 
     def resume_writing(self) -> None:
         self._is_writable = True
@@ -187,6 +197,13 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._is_reading = False
         self._close_if_drained()
 
+    def note_progress(self, now: float) -> None:
+        """Called from time to time while stuck: a slow client that takes its answers bit by bit is not stuck."""
+        unsent_bytes = self._transport.get_write_buffer_size()
+        if unsent_bytes < self._unsent_bytes:
+            self.stuck_since = now
+        self._unsent_bytes = unsent_bytes
+
     def try_reading(self) -> None:
         """Called from time to time while reading is stopped: memory for requests may be free again."""
         if not self._is_reading and not self.is_draining:
@@ -197,14 +214,15 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if self._transport.is_closing():
             return
         machine, bound = self._machine, self._shared.network.inflight_max
+        reader = machine.reader
         ready: list[Buffer] = []
         ready_bytes = 0
         try:
             while self._is_writable and not self.is_draining and len(machine.waiting) < bound:
-                request = machine.next_request()
-                if request is None:
+                frame = reader.next_frame()
+                if frame is None:
                     break
-                for chunk in self._handle(request):
+                for chunk in self._take_shortcut(frame) or self._handle(machine.open(frame), frame):
                     ready.append(chunk)
                     ready_bytes += len(chunk)
                 if ready_bytes > UNSENT_BYTES_MAX:
@@ -222,25 +240,30 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._fail("a handler failed")
             return
         finally:
-            machine.reader.settle()
+            reader.settle()
         if ready:
             self._write(ready, ready_bytes)
         self._turn_reading()
 
-    def _handle(self, request: Request) -> list[Buffer]:
+    def _take_shortcut(self, frame: memoryview) -> tuple[bytes] | None:
+        """The answer to a request that is like the one before, if there is a way to have it without looking closely."""
+        if self._shortcut is None or self._machine.waiting:
+            return None
+        answer = self._shortcut.answer(frame)
+        if answer is None:
+            return None
+        assert self._shortcut_latency is not None
+        self._shortcut_latency.observe(perf_counter() - self.active_at)
+        return (answer,)
+
+    def _handle(self, request: Request, frame: memoryview) -> list[Buffer]:
         shared = self._shared
         route = shared.routes[request.api.key]
-        version, body = request.version, request.body
-        if body is None:
+        version = request.version
+        if request.body is None:
             return self._machine.answer_now(request, route.encode(version, refuse_version()))
         began = perf_counter()
-        shortcut = self._shortcut_of(route) if route.shortcut is not None else None
-        if shortcut is not None:
-            encoded = shortcut.answer(version, body)
-            if encoded is not None:
-                route.latency.observe(perf_counter() - began)
-                return self._machine.answer_now(request, [encoded])
-        decoded = route.decode(version, body)
+        decoded = route.decode(version, request.body)
         context = self._context
         if context.api_version != version or context.client_id is not request.client_id:
             # Most requests of a connection are alike; a context never changes, so one serves them all.
@@ -249,18 +272,13 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if type(answer) is not route.response and answer is not None:
             self._answer_later(request, answer, began)
             return []
-        if shortcut is not None and answer is not None:
-            shortcut.learn(context, body, decoded, answer)
+        if route.shortcut is not None and answer is not None:
+            if self._shortcut is None:
+                self._shortcut, self._shortcut_latency = route.shortcut(), route.latency
+            self._shortcut.learn(context, frame, decoded, answer)
         ready = self._machine.answer_now(request, None if answer is None else route.encode(version, answer))
         route.latency.observe(perf_counter() - began)
         return ready
-
-    def _shortcut_of(self, route: Route) -> Shortcut:
-        found = self._shortcuts.get(route)
-        if found is None:
-            assert route.shortcut is not None
-            found = self._shortcuts[route] = route.shortcut()
-        return found
 
     def _answer_later(self, request: Request, answer: Awaitable[Any], began: float) -> None:
         self._machine.wait(request)

@@ -95,6 +95,8 @@ class Sweep:
         idle_since = now - network.idle_ms_max / 1000 if network.idle_ms_max > 0 else float("-inf")
         stuck_since = now - network.send_timeout_ms / 1000
         for connection in tuple(self._shared.connections):
+            if connection.stuck_since is not None:
+                connection.note_progress(now)
             if connection.stuck_since is not None and connection.stuck_since < stuck_since:
                 # Its answers pin file pages, or its request pins memory others wait for: it has to come again.
                 self._shared.complaints.add("closing the connection from %s: no progress", connection.client_host)

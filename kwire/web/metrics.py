@@ -22,6 +22,7 @@ OTHER_TOPICS = "(others)"
 
 
 async def scrape(services: WebServices, request: web.Request) -> web.Response:
+    await services.stored_sizes.known()
     registry = CollectorRegistry(auto_describe=False)
     registry.register(NodeCollector(services))
     return web.Response(body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
@@ -86,7 +87,7 @@ class NodeCollector(Collector):
         others = partitions = segments = 0
         for number, topic in enumerate(topics):
             opened = [partition.log for partition in topic.partitions if partition.is_open]
-            topic_bytes = sum(log.size_bytes for log in opened)
+            topic_bytes = sum(partition.size_bytes for partition in topic.partitions)
             segments += sum(log.segment_count for log in opened)
             partitions += len(topic.partitions)
             if number < TOPIC_SERIES_MAX:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from kwire.broker.stored_sizes import StoredSizes
 from kwire.broker.topics import Topics
 from kwire.metrics import LoopMetrics, ServerMetrics
 
@@ -14,3 +15,4 @@ class WebServices:
     loop_metrics: LoopMetrics
     is_ready: Callable[[], bool]
     cold_reads: Callable[[], int]
+    stored_sizes: StoredSizes

@@ -26,6 +26,9 @@ SMALL_RECORDS_BYTES = 512
 # three bytes on the wire and a hundred in memory, so without this a large frame could become forty times as large.
 ELEMENTS_MAX = 400_000
 
+# Kafka's own bound: a string never has more bytes than its older, two-byte length could say.
+STRING_BYTES_MAX = 0x7FFF
+
 _decoders: dict[tuple[type[Any], int], Callable[[Buffer], Any]] = {}
 _encoders: dict[tuple[type[Any], int], Callable[[Any], list[Buffer]]] = {}
 
@@ -74,7 +77,7 @@ def _smallest_field(f: Field, version: int, flexible: bool) -> int:
 
 
 def _refuse(what: str, claimed: int, position: int) -> WireError:
-    return WireError(f"{what} claims {claimed} at byte {position}: more than the message holds, or less than none")
+    return WireError(f"{what} claims {claimed} at byte {position}: more than there may be, or less than none")
 
 
 class _Writer:
@@ -208,7 +211,9 @@ class _Decoder(_Writer):
 
     def varlen(self, into: str, what: str, kind: Varlen, nullable: bool, group: list[tuple[str, Fixed]]) -> None:
         n = self.length(_length_of(kind), group)
-        self.emit(f"if 0 <= {n} <= end - pos:")
+        # A short length says it by itself; a compact one could say more than Kafka takes.
+        bound = f" and {n} <= {STRING_BYTES_MAX}" if kind is STRING and self.flexible else ""
+        self.emit(f"if 0 <= {n} <= end - pos{bound}:")
         taken = {STRING.name: "str(buf[pos:pos + {n}], 'utf-8')", BYTES.name: "bytes(buf[pos:pos + {n}])"}
         self.emit(f"    {into} = {taken.get(kind.name, 'buf[pos:pos + {n}]').format(n=n)}")
         self.emit(f"    pos += {n}")

@@ -42,7 +42,7 @@ class Request:
 
 
 class ServerConnection:
-    """`reader` takes the bytes; `next_request` gives requests; each is answered now, or waits and is answered later."""
+    """`reader` cuts the bytes into frames; `open` reads one; it is answered now, or waits and is answered later."""
 
     __slots__ = ("_apis", "_client_id", "_client_id_bytes", "reader", "waiting")
 
@@ -54,10 +54,8 @@ class ServerConnection:
         self._client_id_bytes = b""
         self._client_id: str | None = ""
 
-    def next_request(self) -> Request | None:
-        frame = self.reader.next_frame()
-        if frame is None:
-            return None
+    def open(self, frame: memoryview) -> Request:
+        """The request in a frame that `reader` gave."""
         try:
             return self._parse(frame)
         except (struct.error, IndexError, UnicodeDecodeError) as error:

@@ -14,7 +14,8 @@ one that imports `construct`, and nothing on the server's path imports this modu
     null struct  int8 -1; present: int8 1       the same, in front of the struct (KIP-893)
 
 Tagged fields are a uvarint count and then, in ascending order, a uvarint tag, a uvarint size and the value in so many
-bytes. A value equal to its default is not written; a tag nobody knows is stepped over.
+bytes. A value equal to its default is not written; a tag nobody knows is stepped over. A string has at most 32767
+bytes in either encoding.
 """
 
 from collections.abc import Callable, Mapping
@@ -68,6 +69,8 @@ FIXED: dict[Kind, Construct] = {
     types.FLOAT64: Float64b,
     types.UUID: Bytes(16),
 }
+
+STRING_BYTES_MAX = 0x7FFF
 
 # Zero stands for null, so every other length is one more than it says.
 CompactLength = ExprAdapter(VarInt, lambda coded, _: coded - 1, lambda length, _: length + 1)
@@ -170,19 +173,23 @@ def _value(kind: Kind, version: int, flexible: bool, *, nullable: bool = False) 
         return _behind(length, len, Array(this.length, _value(kind.element, version, flexible)), nullable)
     if kind is types.STRING:
         length = CompactLength if flexible else Int16sb
-        return _behind(length, _utf8_size, StringEncoded(Bytes(this.length), "utf-8"), nullable)
+        text = StringEncoded(Bytes(this.length), "utf-8")
+        return _behind(length, _utf8_size, text, nullable, most=STRING_BYTES_MAX)
     if kind is types.BYTES or kind is types.RECORDS:
         length = CompactLength if flexible else Int32sb
         return _behind(length, len, Bytes(this.length), nullable)
     return FIXED[kind]
 
 
-def _behind(length: Construct, measure: Callable[[Any], int], body: Construct, nullable: bool) -> Construct:
+def _behind(
+    length: Construct, measure: Callable[[Any], int], body: Construct, nullable: bool, most: int | None = None
+) -> Construct:
     """A value behind its length or count, which is -1 for null and, where null is not allowed, never negative."""
     return FocusedSeq(
         "value",
         "length" / Rebuild(length, lambda context: -1 if context["value"] is None else measure(context["value"])),
         Check(this.length >= (-1 if nullable else 0)),
+        Check(lambda context: most is None or context["length"] <= most),
         "value" / If(this.length >= 0, body),
     )
 

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from kwire.broker import topics
 from kwire.broker.partition import Partition, code_of
-from kwire.broker.topics import NAME_LENGTH_MAX, PARTITIONS_MAX, NewTopic
+from kwire.broker.topics import NAME_LENGTH_MAX, OFFSETS_TOPIC, PARTITIONS_MAX, NewTopic, Topics
 from kwire.errors import ErrorCode, KafkaError
+from kwire.metastore import Change
 from storage.batch import check_batch
 from storage.errors import StorageError
 from storage.format import CREATE_TIME, LOG_APPEND_TIME
@@ -55,7 +57,6 @@ async def test_restart_keeps_ids_partitions_configs_and_records(node: QuietNode)
     assert again is not topic
     assert again.topic_id == topic.topic_id
     assert again.configs == {"retention.ms": "5"}
-    assert again.settings.retention_ms == 5
     assert [partition.log.log_end_offset for partition in again.partitions] == [0, 1]
     assert again.partitions[1].high_watermark == 1
     found = node.topics.get_by_id(other.topic_id)
@@ -169,7 +170,7 @@ async def test_configuration_is_replaced_as_a_whole(node: QuietNode) -> None:
     topic = await node.create("t", retention_ms="5", segment_ms="7")
     await node.topics.configure(topic, {"segment.ms": "8"})
     assert topic.configs == {"segment.ms": "8"}
-    assert topic.settings.retention_ms == 168 * 60 * 60 * 1000
+    assert topic.settings.segment_ms == 8
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a b", "ä", "a\n", "a\0", "x" * (NAME_LENGTH_MAX + 1), "a:b"])
@@ -265,8 +266,7 @@ async def test_created_on_demand_a_topic_is_as_the_defaults_say(tmp_path: Path) 
         offsets = await node.topics.offsets_topic()
         assert len(offsets.partitions) == 7
         assert offsets.is_internal
-        assert offsets.settings.is_compacting
-        assert not offsets.settings.is_deleting
+        assert offsets.configs["cleanup.policy"] == "compact"
         with pytest.raises(KafkaError):
             await node.topics.get_or_create("not/legal")
 
@@ -381,7 +381,90 @@ async def test_deletion_counts_although_the_files_would_not_go(tmp_path: Path) -
 @pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state", "__share_group_state"])
 @in_loop
 async def test_internal_topics_are_made_by_the_server_alone(node: QuietNode, name: str) -> None:
+    assert refusal(node, NewTopic(name, 1, {})) is ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert node.topics.get(name) is None
+
+
+@pytest.mark.parametrize("name", ["__transaction_state", "__share_group_state"])
+@in_loop
+async def test_internal_topics_that_are_not_used_yet_are_not_made_on_demand(node: QuietNode, name: str) -> None:
     with pytest.raises(KafkaError) as refused:
         await node.topics.get_or_create(name)
     assert refused.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
-    assert node.topics.get(name) is None
+    assert len(node.topics) == 0
+
+
+@in_loop
+async def test_offsets_topic_made_on_demand_is_as_groups_need_it(tmp_path: Path) -> None:
+    with QuietNode(tmp_path, "num.partitions=4", "offsets.topic.num.partitions=7") as node:
+        topic = await node.topics.get_or_create(OFFSETS_TOPIC)
+        assert len(topic.partitions) == 7
+        assert topic.configs["cleanup.policy"] == "compact"
+        assert await node.topics.offsets_topic() is topic
+
+
+@pytest.mark.parametrize("name", ["__consumer.offsets", "_.consumer_offsets", "..consumer.offsets"])
+@in_loop
+async def test_nobody_takes_the_look_of_an_internal_topic(node: QuietNode, name: str) -> None:
+    assert refusal(node, NewTopic(name, 1, {})) is ErrorCode.INVALID_TOPIC_EXCEPTION
+    with pytest.raises(KafkaError):
+        await node.topics.create([NewTopic(name, 1, {})])
+    await node.topics.offsets_topic()
+    assert [topic.name for topic in node.topics] == [OFFSETS_TOPIC]
+
+
+@in_loop
+async def test_settings_are_checked_before_they_are_durable(node: QuietNode) -> None:
+    """What is stored is brought up at every start: a value that cannot be would end them all."""
+    with pytest.raises(KafkaError) as refused:
+        await node.topics.create([NewTopic("good", 1, {}), NewTopic("bad", 1, {"segment.bytes": "1000"})])
+    assert refused.value.code is ErrorCode.INVALID_CONFIG
+    node.restart()
+    assert len(node.topics) == 0
+
+
+@in_loop
+async def test_stored_setting_that_cannot_be_is_named_at_the_start(node: QuietNode) -> None:
+    value = {"id": bytes(16).hex(), "partitions": 1, "configs": {"segment.bytes": "1000"}}
+    await node.metastore.commit([Change("topics/spoilt", value, 0)])
+    with pytest.raises(ValueError, match=r"topic spoilt .*1000 for configuration segment\.bytes"):
+        Topics(node.metastore, node.store, node.config, node.clock, 1)
+
+
+@in_loop
+async def test_loop_gets_its_turn_while_a_wide_topic_is_deleted(
+    node: QuietNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topics, "DELETIONS_PER_TURN", 2)
+    topic = await node.create("t", 9)
+    left: list[int] = []
+    deleted: list[int] = []
+    delete_log = node.store.delete_log
+
+    def watched(name: str, partition: int) -> None:
+        delete_log(name, partition)
+        deleted.append(partition)
+
+    monkeypatch.setattr(node.store, "delete_log", watched)
+    deleting = asyncio.ensure_future(node.topics.delete(topic))
+    while not deleting.done():
+        left.append(9 - len(deleted))
+        await asyncio.sleep(0)
+    assert {7, 5, 3, 1} <= set(left)
+
+
+@in_loop
+async def test_topic_of_the_same_name_waits_until_the_old_one_is_out_of_its_way(
+    node: QuietNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topics, "DELETIONS_PER_TURN", 1)
+    old = await node.create("t", 5)
+    for partition in old.partitions:
+        append(partition)
+    deleting = asyncio.ensure_future(node.topics.delete(old))
+    while node.topics.get("t") is not None:
+        await asyncio.sleep(0)
+    new = await node.topics.get_or_create("t")
+    assert deleting.done()
+    assert new.topic_id != old.topic_id
+    assert append(new.partitions[0]) == 0

@@ -3,9 +3,17 @@
 import pytest
 
 from kwire.coordinator import runtime
-from kwire.coordinator.group.commands import CommitOffsets, FetchAnswer, FetchOffsets, JoinAnswer, JoinGroup
+from kwire.coordinator.group.commands import (
+    CommitOffsets,
+    FetchAnswer,
+    FetchOffsets,
+    GroupCommand,
+    JoinAnswer,
+    JoinGroup,
+)
 from kwire.coordinator.group.commands import OffsetToCommit as Offset
-from kwire.coordinator.runtime import java_hash
+from kwire.coordinator.group.shard import GroupShard
+from kwire.coordinator.runtime import Moment, Result, java_hash
 from kwire.errors import ErrorCode
 from tests.coordinator.world import World
 
@@ -39,11 +47,19 @@ def test_large_shard_answers_loading_until_replay_is_done(monkeypatch: pytest.Mo
     world = World()
     for offset in range(25):
         commit(world, offset)
-    monkeypatch.setattr(runtime, "REPLAY_RECORDS_PER_TURN", 10)
     world.restart()
+    apply = GroupShard.apply
+
+    def slow(shard: GroupShard, key: bytes, value: bytes | None) -> None:
+        world.clock.advance(1)
+        apply(shard, key, value)
+
+    monkeypatch.setattr(GroupShard, "apply", slow)
+    began_ms = world.now_ms
     assert commit(world, 99) == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
+    assert world.now_ms - began_ms == 1000 * runtime.REPLAY_TURN_SECONDS
     assert fetch(world)[0].error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    world.timers.advance(0)
+    world.timers.advance(100)
     (answer,) = fetch(world)
     assert answer.error is ErrorCode.NONE
     assert [committed and committed.offset for _, committed in answer.topics[0].offsets] == [24]
@@ -107,3 +123,43 @@ def test_closing_answers_everyone_who_waits_and_stops_the_timers() -> None:
 def test_too_many_waiting_commands_are_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtime, "WAITING_COMMANDS_MAX", 0)
     assert commit(World(), 1) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+
+
+def test_member_id_begins_with_a_short_form_of_what_the_client_calls_itself() -> None:
+    world = World()
+    answers: list[JoinAnswer] = []
+    command = JoinGroup(
+        group_id="g",
+        client_id="c" * 32767,
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+        protocol_type="consumer",
+        protocols=(("range", b""),),
+        requires_member_id=True,
+        fresh_id="1",
+    )
+    world.groups.ask(command, answers.append)
+    assert [answer.member_id for answer in answers] == ["c" * 255 + "-1"]
+
+
+def test_command_whose_own_step_failed_does_not_come_in_the_way_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine may know it and answer it later, together with others."""
+    world = World()
+    failed = FetchOffsets(group_id="g", topics=None)
+
+    def break_down(*_: object) -> Result:
+        raise RuntimeError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(GroupShard, "step", break_down)
+        with pytest.raises(RuntimeError):
+            world.groups.ask(failed, lambda _: None)
+    step = GroupShard.step
+
+    def answer_both(shard: GroupShard, command: GroupCommand, moment: Moment) -> Result:
+        result = step(shard, command, moment)
+        result.refuse(failed, ErrorCode.NOT_COORDINATOR)
+        return result
+
+    monkeypatch.setattr(GroupShard, "step", answer_both)
+    assert commit(world, 1) == [ErrorCode.NONE]

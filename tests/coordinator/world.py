@@ -4,6 +4,7 @@ import heapq
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from kwire.coordinator.group.commands import CommittedOffset
 from kwire.coordinator.group.coordinator import GroupCoordinator
 from kwire.coordinator.group.records import GroupMetadataValue
 from kwire.coordinator.group.settings import GroupSettings
@@ -138,12 +139,19 @@ class World:
         return durable(self.groups.shards())
 
 
+def all_offsets(shard: GroupShard) -> Iterator[tuple[str, str, int, CommittedOffset]]:
+    for group_id, topics in shard.offsets._by_group.items():
+        for topic, by_partition in topics.items():
+            for partition, committed in by_partition.items():
+                yield group_id, topic, partition, committed
+
+
 def durable(shards: Iterator[GroupShard] | list[GroupShard]) -> Durable:
     state: Durable = {}
     for shard in shards:
         for group in shard.groups.values():
             if group.stored is not None:
                 state[f"group {group.group_id}"] = group.stored
-        for group_id, topic, partition, committed in shard.offsets.everything():
+        for group_id, topic, partition, committed in all_offsets(shard):
             state[f"offset {group_id} {topic}-{partition}"] = (committed,)
     return state

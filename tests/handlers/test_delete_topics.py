@@ -104,10 +104,11 @@ async def test_internal_topics_stay(node: QuietNode) -> None:
 
 @pytest.mark.parametrize("version", ENDS)
 @in_loop
-async def test_topic_asked_for_twice_is_deleted_once(node: QuietNode, version: int) -> None:
+async def test_topic_named_twice_is_refused_once(node: QuietNode, version: int) -> None:
     await node.create("t")
     results = await delete(node, named("t", "t"), version)
-    assert [one.error_code for one in results] == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert [(one.name, one.error_code) for one in results] == [("t", ErrorCode.INVALID_REQUEST)]
+    assert node.topics.get("t") is not None
 
 
 @pytest.mark.parametrize("version", ENDS)

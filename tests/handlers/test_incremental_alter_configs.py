@@ -88,10 +88,6 @@ async def test_lists_grow_and_shrink(node: QuietNode, version: int) -> None:
     for operation, expected in steps:
         assert await code_of(node, version, operation) is ErrorCode.NONE
         assert configs(node) == {"cleanup.policy": expected}
-    topic = node.topics.get("t")
-    assert topic is not None
-    assert topic.settings.is_compacting
-    assert topic.settings.is_deleting
 
 
 @in_every_version(INCREMENTAL_ALTER_CONFIGS)

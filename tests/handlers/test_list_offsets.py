@@ -1,10 +1,14 @@
 """ListOffsets: offsets by position and by time, and nothing made up."""
 
+import inspect
+import threading
+
 import pytest
 
 from kwire.broker.partition import Partition
 from kwire.broker.topics import Topic
 from kwire.errors import ErrorCode
+from kwire.handlers import list_offsets
 from kwire.wire.messages import LIST_OFFSETS
 from kwire.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -14,6 +18,7 @@ from kwire.wire.messages.list_offsets import (
 )
 from storage.batch import check_batch
 from storage.format import GZIP, NONE
+from storage.log import Log, TimestampAndOffset
 from tests.support.batches import make_batch
 from tests.support.node import QuietNode, in_loop
 
@@ -180,8 +185,60 @@ async def test_partitions_are_judged_one_by_one(node: QuietNode) -> None:
 async def test_log_that_cannot_be_read_is_a_storage_error(node: QuietNode) -> None:
     topic = await node.create("t")
     append(topic.partitions[0], 1, 0)
-    topic.partitions[0].log.close(is_clean=False)
+    for path in (node.directory / "t-0").glob("*.log"):
+        path.unlink()
     for version in LIST_OFFSETS.versions:
         # What the log knows by heart is told all the same.
         assert (await find(node, topic, LATEST, version))[1] == 1
-        assert await refusal(node, request(topic, 0), version) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert await refusal(node, request(topic, 0), version) is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+@in_loop
+async def test_positions_are_told_at_once_and_times_looked_for_by_a_thread(
+    node: QuietNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = await two_epochs(node)
+    threads = set()
+    look = Log.offset_for_timestamp
+
+    def watched(log: Log, timestamp_ms: int) -> TimestampAndOffset | None:
+        threads.add(threading.current_thread())
+        return look(log, timestamp_ms)
+
+    monkeypatch.setattr(Log, "offset_for_timestamp", watched)
+    for position in (LATEST, EARLIEST, EARLIEST_LOCAL):
+        assert not inspect.isawaitable(node.start(request(topic, position), 8))
+    for timestamp in (0, MAX_TIMESTAMP):
+        await node.ask(request(topic, timestamp), 8)
+    assert threads
+    assert threading.main_thread() not in threads
+
+
+@in_loop
+async def test_topic_deleted_during_the_search_is_unknown(node: QuietNode) -> None:
+    topic = await two_epochs(node)
+    answer = node.start(request(topic, 0), 8)
+    await node.topics.delete(topic)
+    (one,) = (await answer).topics[0].partitions
+    assert one.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@in_loop
+async def test_many_partitions_are_searched_in_turns(node: QuietNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(list_offsets, "SEARCHES_PER_TURN", 2)
+    topic = await node.create("t", 5)
+    for count, partition in enumerate(topic.partitions):
+        append(partition, count + 1, 100)
+    asked = request(topic, 100)
+    asked.topics[0].partitions = [
+        ListOffsetsPartition(partition_index=index, timestamp=100 + index) for index in (4, 9, 2, 0, 3, 1)
+    ]
+    (answered,) = (await node.ask(asked, 8)).topics
+    assert [(one.partition_index, one.offset) for one in answered.partitions] == [
+        (4, 4),
+        (9, -1),
+        (2, 2),
+        (0, 0),
+        (3, 3),
+        (1, 1),
+    ]

@@ -190,3 +190,13 @@ async def test_allowed_operations_are_told_to_those_who_ask(node: QuietNode, is_
         assert answer.topics[0].topic_authorized_operations == (TOPIC_OPERATIONS if is_asked else NOT_ASKED)
         expected = CLUSTER_OPERATIONS if is_asked and version <= 10 else NOT_ASKED
         assert answer.cluster_authorized_operations == expected
+
+
+@in_every_version(METADATA)
+@in_loop
+async def test_offsets_topic_is_made_for_whoever_asks_before_the_first_group(tmp_path: Path, version: int) -> None:
+    with QuietNode(tmp_path, "offsets.topic.num.partitions=7") as node:
+        (one,) = (await node.ask(named(OFFSETS_TOPIC, create=True), version)).topics
+        assert one.error_code == ErrorCode.NONE
+        assert len(one.partitions) == 7
+        assert version == 0 or one.is_internal

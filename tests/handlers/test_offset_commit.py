@@ -13,7 +13,7 @@ from kwire.wire.messages.offset_commit import (
     OffsetCommitResponse,
 )
 from tests.coordinator.context import call, context_of, joined, topic_id
-from tests.coordinator.world import World
+from tests.coordinator.world import World, all_offsets
 
 
 def topic(name: str, *partitions: int, metadata: str | None = None) -> OffsetCommitRequestTopic:
@@ -52,7 +52,7 @@ def test_known_partitions_are_stored_and_unknown_ones_refused(version: int) -> N
     stored = {
         (name, partition): (committed.offset, committed.leader_epoch, committed.metadata, committed.topic_id)
         for shard in world.groups.shards()
-        for _, name, partition, committed in shard.offsets.everything()
+        for _, name, partition, committed in all_offsets(shard)
     }
     epoch = 4 if version >= 6 else -1
     assert stored == {("t", 0): (10, epoch, "", topic_id("t")), ("t", 1): (11, epoch, "", topic_id("t"))}

@@ -191,3 +191,23 @@ async def test_door_serves_a_port_of_the_machines_choice(node: QuietNode) -> Non
     writer.transport.abort()
     with pytest.raises(ConnectionError):
         await asyncio.open_connection("127.0.0.1", port)
+
+
+@in_loop
+async def test_slow_client_that_takes_its_answers_bit_by_bit_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with QuietNode(tmp_path, "kwire.send.timeout.ms=5000") as node:
+        common = shared(node)
+        rounds = Rounds(monkeypatch, common)
+        slow = FakeClient(common)
+        slow.transport.unsent_bytes = 100
+        slow.connection.pause_writing()
+        for left in range(99, 80, -1):
+            slow.transport.unsent_bytes = left
+            rounds.run_after(4)
+            assert not slow.transport.is_aborted
+        rounds.run_after(4)
+        rounds.run_after(4)
+        assert slow.transport.is_aborted
+        rounds.close()

@@ -18,7 +18,6 @@ from storage.batch import (
     is_intact,
     parse_header,
     read_records,
-    set_base_offset_and_epoch,
     stamp_append_time,
 )
 from storage.errors import (
@@ -129,13 +128,6 @@ def test_every_flipped_bit_behind_the_epoch_is_noticed() -> None:
 def test_what_a_client_may_not_send_is_refused(changes: dict[str, int], error: type[Exception]) -> None:
     with pytest.raises(error):
         check_batch(sealed(make_batch(2), **changes))
-
-
-def test_placing_a_batch_leaves_its_crc_right() -> None:
-    batch = make_batch(2)
-    set_base_offset_and_epoch(batch, 2**40, 77)
-    header = check_batch(batch)
-    assert (header.base_offset, header.partition_leader_epoch) == (2**40, 77)
 
 
 def test_the_append_time_is_stamped_on_every_record() -> None:

@@ -30,7 +30,7 @@ def test_a_full_disk_refuses_the_first_append_and_leaves_nothing(tmp_path: Path,
     for _ in range(3):
         with pytest.raises(DiskFailure) as caught:
             append(log, make_batch(producer_id=1, producer_epoch=0, base_sequence=0))
-        assert caught.value.is_disk_full
+        assert caught.value.error_number == errno.ENOSPC
     assert log.log_end_offset == 0
     assert list(tmp_path.iterdir()) == []
     files.repair()
@@ -52,6 +52,59 @@ def test_a_full_disk_at_a_roll_leaves_the_old_segment_in_use(tmp_path: Path, ope
     append(log, make_batch(value=bytes(700)))
     assert (log.log_end_offset, log.segment_count) == (3, 2)
     assert len(read_all(log)) == 3
+
+
+class UnreadableFiles(FaultyFiles):
+    """Files can also fail to open for reading, as when the process has no descriptors left."""
+
+    def open_read(self, path: str) -> int:
+        self._enter("open_read")
+        return super().open_read(path)
+
+
+@pytest.mark.parametrize("error_number", [errno.EMFILE, errno.EIO])
+def test_a_roll_that_cannot_read_the_index_of_the_segment_before_changes_nothing(
+    tmp_path: Path, error_number: int
+) -> None:
+    (tmp_path / "p").mkdir()
+    settings = LogSettings(segment_bytes=1000, index_interval_bytes=1)
+    log = make_log(tmp_path / "p", settings=settings)
+    for _ in range(3):
+        append(log, make_batch(value=bytes(200), producer_id=1, producer_epoch=0, base_sequence=log.log_end_offset))
+    log.close()
+    files = UnreadableFiles()
+    log = open_log(str(tmp_path / "p"), files, run_now, settings, BOOT_ID)
+    expected = [(path.name, path.stat().st_size) for path in sorted((tmp_path / "p").iterdir())]
+    files.break_down("open_read", error_number)
+    for _ in range(3):
+        with pytest.raises(DiskFailure):
+            append(log, make_batch(value=bytes(700), producer_id=1, producer_epoch=0, base_sequence=3))
+        assert (log.log_end_offset, log.segment_count, log.is_writable) == (3, 1, True)
+        assert [(path.name, path.stat().st_size) for path in sorted((tmp_path / "p").iterdir())] == expected
+    files.repair()
+    assert_found_after_a_kill(log, tmp_path / "q")
+    again = make_batch(value=bytes(700), producer_id=1, producer_epoch=0, base_sequence=3)
+    assert append(log, again) == (3, 3, -1, False)
+    append(log, make_batch(value=bytes(700), producer_id=1, producer_epoch=0, base_sequence=4))
+    assert (log.log_end_offset, log.segment_count) == (5, 3)
+    assert len(read_all(log)) == 5
+    assert_found_after_a_kill(log, tmp_path / "r")
+
+
+def test_an_append_that_finds_no_thread_for_its_late_work_is_stored(tmp_path: Path) -> None:
+    (tmp_path / "p").mkdir()
+
+    def refuse(_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    log = make_log(tmp_path / "p", background=refuse, settings=LogSettings(segment_bytes=200))
+    for number in range(3):
+        assert append(log).base_offset == number
+    assert log.segment_count == 2
+    assert_found_after_a_kill(log, tmp_path / "q")
+    expected = read_all(log)
+    log.close()
+    assert read_all(open_log(str(tmp_path / "p"), Files(), run_now, LogSettings(), BOOT_ID)) == expected
 
 
 def test_a_disk_that_fills_up_during_extension_recovers(tmp_path: Path) -> None:

@@ -17,9 +17,8 @@ def test_short_writes_are_finished(tmp_path: Path) -> None:
     files = ShortWrites()
     fd = files.create(str(tmp_path / "f"))
     files.write_all(fd, b"0123456789", 5)
-    files.pwritev(fd, [b"ab", b"", b"cdef"], 15)
     files.close(fd)
-    assert (tmp_path / "f").read_bytes() == bytes(5) + b"0123456789abcdef"
+    assert (tmp_path / "f").read_bytes() == bytes(5) + b"0123456789"
 
 
 def test_a_write_shows_in_a_map_and_a_slice_outlives_everything(tmp_path: Path) -> None:
@@ -53,22 +52,16 @@ def test_a_page_that_is_not_in_memory_is_not_waited_for(tmp_path: Path) -> None:
     files.close(fd)
 
 
-def test_a_prefix_replaces_a_mapped_file(tmp_path: Path) -> None:
-    files = Files()
-    path = tmp_path / "f"
-    path.write_bytes(b"x" * 3_000_000)
-    fd = files.open_read(str(path))
-    view = files.map_readonly(fd, 0, 3_000_000)
-    files.close(fd)
-    files.replace_with_prefix(str(path), 1_500_000)
-    assert path.stat().st_size == 1_500_000
-    assert bytes(view[-5:]) == b"xxxxx"
-    assert [child.name for child in tmp_path.iterdir()] == ["f"]
-
-
 def test_the_boot_id_is_stable() -> None:
     assert Files().boot_id() == Files().boot_id() != ""
 
 
 def test_a_missing_file_is_none(tmp_path: Path) -> None:
     assert Files().read_file(str(tmp_path / "none")) is None
+    assert Files().read_end(str(tmp_path / "none"), 4) is None
+
+
+def test_the_end_of_a_file_is_read_without_the_rest(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"0123456789")
+    assert Files().read_end(str(tmp_path / "f"), 4) == b"6789"
+    assert Files().read_end(str(tmp_path / "f"), 11) is None

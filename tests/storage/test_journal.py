@@ -124,7 +124,7 @@ def test_a_full_disk_changes_nothing(tmp_path: Path) -> None:
     files.break_down("pwrite")
     with pytest.raises(DiskFailure) as caught:
         journal.append([b"two"])
-    assert caught.value.is_disk_full
+    assert caught.value.error_number == errno.ENOSPC
     files.repair()
     files.tear_next_write(7)
     with pytest.raises(DiskFailure):

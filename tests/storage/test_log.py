@@ -2,6 +2,7 @@
 
 import os
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,20 @@ from storage.files import Files
 from storage.format import LOG_APPEND_TIME, NONE, ZSTD
 from storage.log import Log
 from storage.recovery import open_log
+from storage.segment import index_name
 from storage.settings import LogSettings
-from tests.support.batches import BOOT_ID, NOW_MS, LaterJobs, append, headers, make_batch, make_log, read_all, run_now
+from tests.support.batches import (
+    BOOT_ID,
+    NOW_MS,
+    LaterJobs,
+    UnsyncedFiles,
+    append,
+    headers,
+    make_batch,
+    make_log,
+    read_all,
+    run_now,
+)
 
 SMALL = LogSettings(segment_bytes=2000, index_interval_bytes=256)
 
@@ -220,7 +233,7 @@ def test_leader_epochs_are_written_down(tmp_path: Path) -> None:
     for epoch in (0, 0, 3, 3, 4):
         append(log, leader_epoch=epoch)
     assert log.epochs.entries == [(0, 0), (3, 2), (4, 4)]
-    assert log.latest_epoch == 4
+    assert log.epochs.latest == 4
 
 
 @pytest.mark.parametrize("compression", [NONE, ZSTD])
@@ -237,6 +250,39 @@ def test_offsets_are_found_by_timestamp(tmp_path: Path, compression: int) -> Non
     assert log.max_timestamp_offset() == (1492, 149)
     log.advance_log_start_offset(5)
     assert log.offset_for_timestamp(0) == (1012, 5)
+
+
+class ReadFiles(Files):
+    """Counts what is read from files."""
+
+    def __init__(self) -> None:
+        self.read_bytes = 0
+
+    def pread(self, fd: int, size: int, position: int) -> bytes:
+        data = super().pread(fd, size, position)
+        self.read_bytes += len(data)
+        return data
+
+
+def test_segments_too_old_for_a_timestamp_are_passed_by_without_their_index(tmp_path: Path) -> None:
+    log = make_log(tmp_path, settings=LogSettings(segment_bytes=3000, index_interval_bytes=1))
+    for number in range(300):
+        append(log, make_batch(timestamp_ms=1000 + number))
+    log.close()
+    files = ReadFiles()
+    log = open_log(str(tmp_path), files, run_now, LogSettings(), BOOT_ID)
+    assert log.segment_count > 5
+    last_index = Path(list(log.segments())[-1].index_path)
+    files.read_bytes = 0
+    assert log.offset_for_timestamp(5000) is None
+    assert log.max_timestamp_offset() == (1299, 299)
+    assert files.read_bytes <= 16 * (log.segment_count - 1) + last_index.stat().st_size
+    # What is found is what the whole index says, and a missing index is made up for.
+    assert log.offset_for_timestamp(1077) == (1077, 77)
+    log.close()
+    (tmp_path / index_name(0)).write_bytes(b"")
+    log = open_log(str(tmp_path), Files(), run_now, LogSettings(), BOOT_ID)
+    assert log.offset_for_timestamp(1004) == (1004, 4)
 
 
 def test_an_older_record_does_not_hide_the_first_of_a_time(tmp_path: Path) -> None:
@@ -322,6 +368,60 @@ def test_pages_that_are_not_in_memory_are_noticed_and_fetched(tmp_path: Path) ->
     read.warm_up()
     assert read.is_warm()
     log.close()
+
+
+class ProbedFiles(UnsyncedFiles):
+    """Counts the looks at the page cache."""
+
+    def __init__(self) -> None:
+        self.probe_count = 0
+
+    def preadv_nowait(self, fd: int, buffers: Sequence[bytearray | memoryview], position: int) -> int | None:
+        self.probe_count += 1
+        return super().preadv_nowait(fd, buffers, position)
+
+
+def test_a_large_read_takes_few_looks_at_the_page_cache(tmp_path: Path) -> None:
+    files = ProbedFiles()
+    log = make_log(tmp_path, files=files)
+    for _ in range(20):
+        append(log, make_batch(value=bytes(100_000)))
+    log.close()
+    log = open_log(str(tmp_path), files, run_now, LogSettings(), BOOT_ID)
+    read = log.read(0, 1024 * 1024, 20)
+    assert read.size_bytes > 1_000_000
+    assert read.is_warm()
+    assert files.probe_count <= 9
+
+
+def descriptors(path: str) -> int:
+    names = os.listdir("/proc/self/fd")
+    return sum(os.path.realpath(f"/proc/self/fd/{name}") == os.path.realpath(path) for name in names)
+
+
+class MappingFiles(Files):
+    def __init__(self) -> None:
+        self.map_count = 0
+
+    def map_readonly(self, fd: int, position: int, size: int) -> memoryview:
+        self.map_count += 1
+        return super().map_readonly(fd, position, size)
+
+
+def test_readers_of_a_segment_in_use_hold_few_descriptors(tmp_path: Path) -> None:
+    files = MappingFiles()
+    log = make_log(tmp_path, files=files)
+    (tail, behind) = (0, 0)
+    for number in range(400):
+        append(log, make_batch(value=bytes(10_000)))
+        tail = log.read(tail, 20_000, log.log_end_offset).next_offset
+        if number % 3 == 0:
+            behind = log.read(behind, 11_000, log.log_end_offset).next_offset
+    assert (tail, behind) == (400, 134)
+    (segment,) = log.segments()
+    # The segment's own and one for each of two maps; a new map is made per extension, not per read.
+    assert descriptors(segment.path) <= 3
+    assert files.map_count <= 20
 
 
 def tail_positions(log: Log) -> list[int]:

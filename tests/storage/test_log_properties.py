@@ -70,7 +70,7 @@ class LogLife(RuleBasedStateMachine):
     def append(self, count: int, size: int, rise_ms: int, epoch_rise: bool) -> None:
         self.clock_ms += rise_ms
         batch = self.next_batch(count, size)
-        epoch = max(self.log.latest_epoch, 0) + epoch_rise
+        epoch = max(self.log.epochs.latest, 0) + epoch_rise
         appended = self.log.append(batch, check_batch(batch), epoch, self.clock_ms)
         assert appended == (self.end, self.end + count - 1, -1, False)
         self.remember(batch, count)
@@ -98,7 +98,7 @@ class LogLife(RuleBasedStateMachine):
             self.files.break_down(operation)
         batch = self.next_batch(1, size)
         try:
-            self.log.append(batch, check_batch(batch), max(self.log.latest_epoch, 0), self.clock_ms)
+            self.log.append(batch, check_batch(batch), max(self.log.epochs.latest, 0), self.clock_ms)
             self.remember(batch, 1)
         except DiskFailure:
             pass
@@ -111,7 +111,7 @@ class LogLife(RuleBasedStateMachine):
         at = len(self.batches) - min(back, len(self.batches))
         batch = memoryview(bytearray(self.batches[at]))
         count = parse_header(batch).record_count
-        appended = self.log.append(batch, check_batch(batch), max(self.log.latest_epoch, 0), self.clock_ms)
+        appended = self.log.append(batch, check_batch(batch), max(self.log.epochs.latest, 0), self.clock_ms)
         assert appended == (self.ends[at] - count, self.ends[at] - 1, -1, True)
 
     @rule(share=st.floats(0, 1))

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from storage import log as log_module
-from storage.batch import parse_header
+from storage import recovery as recovery_module
+from storage.batch import is_intact, parse_header
+from storage.checkpoint import CHECKPOINT_NAME
 from storage.errors import DamagedLog
 from storage.files import Files
 from storage.log import Log
@@ -144,7 +146,7 @@ def test_the_walk_after_a_kill_starts_at_the_checkpoint(tmp_path: Path, monkeypa
     data = bytearray(path.read_bytes())
     data[10_100] ^= 1
     path.write_bytes(data)
-    again = reopen(target, settings=settings)
+    again = reopen(kill(target, tmp_path / "r"), settings=settings)
     assert again.damage is None
     assert again.log_end_offset == 800
     state = again.producers.get(7)
@@ -160,6 +162,58 @@ def test_the_walk_after_a_kill_starts_at_the_checkpoint(tmp_path: Path, monkeypa
     damage = reopen(target, settings=settings, boot_id=OTHER_BOOT).damage
     assert damage is not None
     assert damage.position <= 10_100
+
+
+@pytest.mark.parametrize("settings", [LogSettings(index_interval_bytes=1024), SMALL])
+def test_kills_in_a_row_do_not_make_the_walk_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: LogSettings
+) -> None:
+    walked = 0
+
+    def count(view: memoryview) -> bool:
+        nonlocal walked
+        walked += 1
+        return is_intact(view)
+
+    monkeypatch.setattr(recovery_module, "is_intact", count)
+    directory = tmp_path / "0"
+    directory.mkdir()
+    log = make_log(directory, settings=settings)
+    counts = []
+    for number in range(1, 6):
+        fill(log, 30, start=30 * (number - 1))
+        directory = kill(directory, tmp_path / str(number))
+        walked = 0
+        log = reopen(directory, settings=settings)
+        assert (log.damage, log.log_end_offset) == (None, 60 * number)
+        counts.append(walked)
+    # What one run appended, the batches since the last index entry, and the look at the entry itself.
+    assert max(counts) <= 30 + 15
+    # A kill without an append in between leaves nothing to walk and nothing to write down.
+    directory = kill(directory, tmp_path / "idle")
+    before = (directory / CHECKPOINT_NAME).stat().st_ino
+    walked = 0
+    assert reopen(directory, settings=settings).log_end_offset == 300
+    assert walked <= 15
+    assert (directory / CHECKPOINT_NAME).stat().st_ino == before
+
+
+def test_the_checkpoint_after_a_walk_waits_for_the_seals(tmp_path: Path) -> None:
+    (tmp_path / "p").mkdir()
+    log = make_log(tmp_path / "p", settings=SMALL, background=LaterJobs())
+    fill(log, 80)
+    jobs = LaterJobs()
+    again = open_log(str(kill(tmp_path / "p", tmp_path / "q")), UnsyncedFiles(), jobs, SMALL, BOOT_ID)
+    assert again.segment_count > 2
+    # Killed before the seals were made: everything is walked again.
+    assert_same(reopen(kill(tmp_path / "q", tmp_path / "r")), log)
+    jobs.run()
+    path = next(iter(again.segments())).path
+    data = bytearray(Path(path).read_bytes())
+    data[70] ^= 1
+    Path(path).write_bytes(data)
+    # Afterwards only the end is: the first segment is not looked at any more.
+    assert reopen(tmp_path / "q").damage is None
 
 
 def test_a_batch_torn_at_any_byte_is_cut(tmp_path: Path) -> None:
@@ -265,6 +319,26 @@ def test_damage_is_served_up_to_and_never_cut(tmp_path: Path) -> None:
     again.close()
     assert path.read_bytes() == data
     assert reopen(tmp_path).damage == again.damage
+
+
+def test_the_seal_of_a_damaged_segment_is_not_believed(tmp_path: Path) -> None:
+    log = make_log(tmp_path)
+    for number in range(10):
+        append(log, make_batch(timestamp_ms=1000 + number))
+    size = log.size_bytes // 10
+    log.close()
+    path = tmp_path / segment_name(0)
+    data = bytearray(path.read_bytes())
+    data[4 * size + 65] ^= 0x40
+    path.write_bytes(data + b"more")  # not as the clean stop left it
+    again = reopen(tmp_path)
+    assert again.log_end_offset == 4
+    (segment,) = again.segments()
+    assert segment.is_seal_pending
+    again.release()
+    assert again.max_timestamp_offset() == (1003, 3)
+    again.close()
+    assert path.read_bytes() == data + b"more"
 
 
 @pytest.mark.parametrize("position", [8, 16, 21, 60])

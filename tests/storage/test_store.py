@@ -184,3 +184,18 @@ def test_a_full_disk_at_the_first_append_is_reported_and_retried(tmp_path: Path)
     append(log)
     assert len(read_all(log)) == 1
     store.close()
+
+
+def test_folders_of_partitions_nobody_knows_are_removed(tmp_path: Path) -> None:
+    store = start(tmp_path)
+    for topic in ("kept", "deleted"):
+        append(store.open_log(topic, 0, ID, SETTINGS))
+    store.close()
+    (tmp_path / "backup-1").mkdir()
+    (tmp_path / "backup-1" / "file").write_bytes(b"not ours")
+    store = start(tmp_path)
+    assert store.remove_unknown({"kept-0", "kept-1"}) == ["deleted-0"]
+    assert store.partition_folders == {"kept-0", "backup-1"}
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["backup-1", "kept-0"]
+    assert store.open_log("kept", 0, ID, SETTINGS).log_end_offset == 1
+    store.close()

@@ -9,6 +9,7 @@ import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from kwire.broker.stored_sizes import StoredSizes
 from kwire.broker.topics import Topics
 from kwire.handlers import HANDLERS
 from kwire.metrics import LATENCY_BOUNDS, LoopMetrics, ServerMetrics
@@ -151,9 +152,36 @@ async def test_machine_and_loop_are_described(tmp_path: Path) -> None:
         assert answer.value("kwire_storage_cold_reads_total") == 0
 
 
+@in_uvloop
+async def test_sizes_are_known_after_a_restart_before_anybody_opened_a_log(tmp_path: Path) -> None:
+    sizes = []
+    async with running_node(tmp_path) as node:
+        topic = await topics_of(node).get_or_create("t")
+        await topics_of(node).widen(topic, 3)
+        for partition in topic.partitions[:2]:
+            batch = make_batch(timestamp_ms=0)
+            sizes.append(len(batch))
+            partition.append(batch, check_batch(batch))
+    async with running_node(tmp_path) as node:
+        again = topics_of(node).get("t")
+        assert again is not None
+        for _ in range(2):
+            answer = await scrape(node)
+            assert answer.value("kwire_storage_log_size_bytes", topic="t") == sum(sizes)
+        assert not any(partition.is_open for partition in again.partitions)
+        batch = make_batch(timestamp_ms=0)
+        sizes.append(len(batch))
+        again.partitions[0].append(batch, check_batch(batch))
+        assert (await scrape(node)).value("kwire_storage_log_size_bytes", topic="t") == sum(sizes)
+
+
+def sizes_of(node: QuietNode) -> StoredSizes:
+    return StoredSizes(node.topics, node.store.data_dir, node.store.partition_folders, node.files)
+
+
 def collected(node: QuietNode, server_metrics: ServerMetrics | None = None) -> dict[str, Metric]:
     server_metrics = server_metrics or ServerMetrics({key: handler.api.name for key, handler in HANDLERS.items()})
-    services = WebServices(node.topics, server_metrics, LoopMetrics(), lambda: True, lambda: 0)
+    services = WebServices(node.topics, server_metrics, LoopMetrics(), lambda: True, lambda: 0, sizes_of(node))
     return {family.name: family for family in NodeCollector(services).collect()}
 
 

@@ -30,7 +30,8 @@ def feed(machine: ServerConnection, data: bytes) -> list[tuple[Request, bytes]]:
     buffer[: len(data)] = data
     machine.reader.received(len(data))
     out = []
-    while (request := machine.next_request()) is not None:
+    while (frame := machine.reader.next_frame()) is not None:
+        request = machine.open(frame)
         out.append((request, bytes(request.body or b"")))
     machine.reader.settle()
     return out

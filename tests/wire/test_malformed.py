@@ -6,16 +6,18 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
+from construct import CheckError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kwire.wire import types
-from kwire.wire.codec import ELEMENTS_MAX, decode_message, encode_message
+from kwire.wire.codec import ELEMENTS_MAX, STRING_BYTES_MAX, decode_message, encode_message
 from kwire.wire.errors import WireError
 from kwire.wire.messages.delete_topics import DeleteTopicsRequest
 from kwire.wire.messages.heartbeat import HeartbeatRequest
 from kwire.wire.messages.produce import ProduceRequest, TopicProduceData
 from kwire.wire.schema import ArrayKind, Field, Struct, message_of
+from kwire.wire.spec import spec
 from tests.wire.cases import CASES, Inner, Sample, in_every_version, sample
 from tests.wire.strategies import FEW, drawn
 
@@ -180,3 +182,19 @@ def test_more_elements_than_any_honest_message_has_are_refused() -> None:
     greedy = ProduceRequest(acks=1, timeout_ms=1, topic_data=[topic] * (ELEMENTS_MAX + 1))
     with pytest.raises(WireError, match="topic_data"):
         decode_message(ProduceRequest, 9, encode_message(greedy, 9))
+
+
+@pytest.mark.parametrize("version", [3, 4])
+def test_a_string_longer_than_kafka_takes_is_refused_in_both_encodings(version: int) -> None:
+    """The two-byte length of older versions cannot say more; the compact one could."""
+    longest = HeartbeatRequest(group_id="g", member_id="m" * STRING_BYTES_MAX, generation_id=1)
+    encoded = encode_message(longest, version)
+    assert decode_message(HeartbeatRequest, version, encoded) == longest
+    assert spec(HeartbeatRequest, version).parse(encoded).member_id == longest.member_id
+    if version == 4:
+        longest.member_id += "m"
+        encoded = encode_message(longest, version)
+        with pytest.raises(WireError):
+            decode_message(HeartbeatRequest, version, encoded)
+        with pytest.raises(CheckError):
+            spec(HeartbeatRequest, version).parse(encoded)

@@ -10,8 +10,6 @@ from kwire.coordinator.group.settings import GroupSettings
 from kwire.coordinator.group.shard import GroupShard
 from kwire.coordinator.runtime import CallLater, Command, CoordinatorLog, CoordinatorRuntime
 
-OFFSETS_TOPIC = "__consumer_offsets"
-
 A = TypeVar("A")
 Answer_co = TypeVar("Answer_co", covariant=True)
 

@@ -11,6 +11,8 @@ from kwire.errors import ErrorCode
 
 # Member ids of one group that were handed out and not used yet.
 PENDING_MEMBERS_MAX = 10_000
+# What a client calls itself begins its member's id; so much of it tells members apart and keeps ids short.
+STEM_LENGTH_MAX = 255
 
 
 def join(group: ClassicGroup, command: JoinGroup, moment: Moment, result: Result) -> None:
@@ -46,7 +48,7 @@ def _has_room(group: ClassicGroup, member_id: str) -> bool:
 
 def _join_new(group: ClassicGroup, command: JoinGroup, moment: Moment, result: Result) -> None:
     stem = command.client_id if command.group_instance_id is None else command.group_instance_id
-    new_id = f"{stem}-{command.fresh_id}"
+    new_id = f"{stem[:STEM_LENGTH_MAX]}-{command.fresh_id}"
     if command.group_instance_id is not None:
         old_id = group.static_members.get(command.group_instance_id)
         if old_id is not None:

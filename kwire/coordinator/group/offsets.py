@@ -1,6 +1,6 @@
 """Committed offsets: how far each group has come in each partition."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from kwire.coordinator.group.commands import (
     CommitOffsets,
@@ -68,12 +68,6 @@ class CommittedOffsets:
             self._by_group[key.group].pop(key.topic, None)
             if not self._by_group[key.group]:
                 del self._by_group[key.group]
-
-    def everything(self) -> Iterator[tuple[str, str, int, CommittedOffset]]:
-        for group_id, topics in self._by_group.items():
-            for topic, by_partition in topics.items():
-                for partition, committed in by_partition.items():
-                    yield group_id, topic, partition, committed
 
 
 def _to_record(command: CommitOffsets, asked: OffsetToCommit, moment: Moment) -> tuple[bytes, bytes | None]:
