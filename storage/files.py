@@ -87,13 +87,6 @@ class Files:
     def preadv(self, fd: int, buffers: Sequence[bytearray | memoryview], position: int) -> int:
         return os.preadv(fd, buffers, position)
 
-    def preadv_nowait(self, fd: int, buffers: Sequence[bytearray | memoryview], position: int) -> int | None:
-        """Like ``preadv``, but None instead of waiting for the disk when the page is not in memory."""
-        try:
-            return os.preadv(fd, buffers, position, os.RWF_NOWAIT)
-        except BlockingIOError:
-            return None
-
     def read_file(self, path: str) -> bytes | None:
         """The whole file, or None when there is none."""
         try:
@@ -120,6 +113,18 @@ class Files:
     def map_readonly(self, fd: int, position: int, size: int) -> memoryview:
         """A view of the page cache from a page boundary on; the map lives as long as a slice of the view does."""
         return memoryview(mmap.mmap(fd, size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ, offset=position))
+
+    def forbid_readahead(self, view: memoryview) -> None:
+        """Touching a page of this map reads that page at most: what comes next is fetched by those who may wait."""
+        mapped = view.obj
+        assert isinstance(mapped, mmap.mmap)
+        mapped.madvise(mmap.MADV_RANDOM)
+
+    def is_resident(self, view: memoryview) -> bool:
+        """Whether the pages under a slice of a map are all in memory."""
+        from storage.residency import is_resident  # the first cold reader pays for loading ctypes, not every start
+
+        return is_resident(view)
 
     # --- length
 

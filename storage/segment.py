@@ -34,13 +34,9 @@ STEP_BYTES_MIN: Final = 64 * 1024
 STEP_BYTES_MAX: Final = 16 * 1024 * 1024
 # Read ends remembered, so that a reader's next read starts without a search.
 READ_ENDS_MAX: Final = 128
-# Page cache is looked at in steps of this size: the kernel reads ahead, and so forgets, in no smaller ones. A look
-# is a system call, so the step is what a large read from a cold segment costs the loop.
-PROBE_BYTES: Final = 128 * 1024
 # What this process wrote this recently is taken as being in memory.
 RECENT_BYTES: Final = 8 * 1024 * 1024
 _WARM_UP_BYTES: Final = 256 * 1024
-_PROBE: Final = [bytearray(1)]
 
 _unpack_step = STEP.unpack_from
 _unpack_timestamp = struct.Struct(f">{MAX_TIMESTAMP_POSITION}xq").unpack_from
@@ -384,15 +380,9 @@ class LogSegment:
     def is_warm(self, start: int, end: int) -> bool:
         if not self.is_sealed and start >= self._written_from and start >= self.size_bytes - RECENT_BYTES:
             return True
-        try:  # once per read, so without the frames of disk_errors
-            self._open_for_read()
-            preadv_nowait, fd = self._files.preadv_nowait, self._fd
-            for position in range(start, end, PROBE_BYTES):
-                if preadv_nowait(fd, _PROBE, position) is None:
-                    return False
-            return preadv_nowait(fd, _PROBE, end - 1) is not None
-        except OSError as error:
-            raise DiskFailure(f"probe {self.path}: {error}", error.errno) from error
+        window_start, view = self._windows.find(start, end) or self._open_window(start, end)
+        with disk_errors(f"look at the pages of {self.path}"):
+            return self._files.is_resident(view[start - window_start : end - window_start])
 
     def is_start_warm(self, offset: int) -> bool:
         """Whether a read from ``offset`` on finds its first batch without waiting for the disk."""
@@ -413,7 +403,7 @@ class LogSegment:
             index = self._known_index()
         if index is not None:
             start, _ = index.place_for_offset(offset)
-            self.warm_up(start, min(start + PROBE_BYTES, self.size_bytes))
+            self.warm_up(start, min(start + _WARM_UP_BYTES, self.size_bytes))
 
     def _known_index(self) -> SparseIndex | None:
         if self._index is not None:

@@ -45,6 +45,7 @@ class MapWindows:
         window_start = start & _PAGE_MASK
         window_end = min(max(end, window_start + WINDOW_BYTES), file_end)
         view = self._files.map_readonly(fd, window_start, window_end - window_start)
+        self._files.forbid_readahead(view)
         del self._windows[(GROWING_WINDOWS_MAX if is_growing else WINDOWS_MAX) - 1 :]
         self._windows.insert(0, (window_start, window_end, view))
         return window_start, view

@@ -38,17 +38,24 @@ def test_a_write_shows_in_a_map_and_a_slice_outlives_everything(tmp_path: Path) 
     assert piece.readonly
 
 
-def test_a_page_that_is_not_in_memory_is_not_waited_for(tmp_path: Path) -> None:
+def test_pages_that_are_not_in_memory_are_told_without_being_touched(tmp_path: Path) -> None:
     files = Files()
     fd = files.create(str(tmp_path / "f"))
     files.write_all(fd, bytes(1024 * 1024), 0)
     files.fsync(fd)
-    scratch = [bytearray(1)]
-    assert files.preadv_nowait(fd, scratch, 512 * 1024) == 1
+    view = files.map_readonly(fd, 0, 1024 * 1024)
+    files.forbid_readahead(view)
+    assert files.is_resident(view)
     os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-    assert files.preadv_nowait(fd, scratch, 512 * 1024) is None
-    assert files.preadv(fd, scratch, 512 * 1024) == 1
-    assert files.preadv_nowait(fd, scratch, 512 * 1024) == 1
+    for _ in range(3):  # looking is not reading
+        assert not files.is_resident(view[512 * 1024 : 512 * 1024 + 1])
+    assert view[512 * 1024] == 0
+    assert files.is_resident(view[512 * 1024 : 512 * 1024 + 1])
+    # Touching one page has not brought in the others.
+    assert not files.is_resident(view[512 * 1024 : 768 * 1024])
+    assert files.preadv(fd, [bytearray(1024 * 1024)], 0) == 1024 * 1024
+    assert files.is_resident(view)
+    assert files.is_resident(view[:0])
     files.close(fd)
 
 

@@ -2,7 +2,6 @@
 
 import os
 import random
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,6 @@ from tests.support.batches import (
     BOOT_ID,
     NOW_MS,
     LaterJobs,
-    UnsyncedFiles,
     append,
     headers,
     make_batch,
@@ -368,30 +366,6 @@ def test_pages_that_are_not_in_memory_are_noticed_and_fetched(tmp_path: Path) ->
     read.warm_up()
     assert read.is_warm()
     log.close()
-
-
-class ProbedFiles(UnsyncedFiles):
-    """Counts the looks at the page cache."""
-
-    def __init__(self) -> None:
-        self.probe_count = 0
-
-    def preadv_nowait(self, fd: int, buffers: Sequence[bytearray | memoryview], position: int) -> int | None:
-        self.probe_count += 1
-        return super().preadv_nowait(fd, buffers, position)
-
-
-def test_a_large_read_takes_few_looks_at_the_page_cache(tmp_path: Path) -> None:
-    files = ProbedFiles()
-    log = make_log(tmp_path, files=files)
-    for _ in range(20):
-        append(log, make_batch(value=bytes(100_000)))
-    log.close()
-    log = open_log(str(tmp_path), files, run_now, LogSettings(), BOOT_ID)
-    read = log.read(0, 1024 * 1024, 20)
-    assert read.size_bytes > 1_000_000
-    assert read.is_warm()
-    assert files.probe_count <= 9
 
 
 def descriptors(path: str) -> int:
