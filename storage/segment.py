@@ -381,8 +381,10 @@ class LogSegment:
         if not self.is_sealed and start >= self._written_from and start >= self.size_bytes - RECENT_BYTES:
             return True
         window_start, view = self._windows.find(start, end) or self._open_window(start, end)
-        with disk_errors(f"look at the pages of {self.path}"):
+        try:  # once per read, so without the frames of disk_errors
             return self._files.is_resident(view[start - window_start : end - window_start])
+        except OSError as error:
+            raise DiskFailure(f"look at the pages of {self.path}: {error}", error.errno) from error
 
     def is_start_warm(self, offset: int) -> bool:
         """Whether a read from ``offset`` on finds its first batch without waiting for the disk."""

@@ -80,8 +80,8 @@ _NETWORK = (
     Setting(
         "socket.send.buffer.bytes",
         Kind.INT,
-        -1,
-        "Send buffer of a connection (SO_SNDBUF); -1, the default here, leaves it to the machine.",
+        524288,
+        "Send buffer of a connection (SO_SNDBUF); -1 leaves it to the machine.",
         at_least(-1),
     ),
     Setting(

@@ -114,7 +114,7 @@ class NodeCollector(Collector):
         yield CounterMetricFamily("kwire_loop_stalls", "Stalls of the event loop above 50 ms.", value=metrics.stalls)
         yield GaugeMetricFamily(
             "kwire_loop_run_queue_wait_seconds_max",
-            "The longest the event loop waited for a processor within 10 ms of its time.",
+            "The longest the event loop waited for a processor between two looks of its watch.",
             value=metrics.run_queue_wait_seconds_max,
         )
         yield CounterMetricFamily(

@@ -20,6 +20,16 @@ def encode_uvarint(value: int) -> bytes:
 
 def decode_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
     """The value at `position` and the position behind it."""
+    # Three bytes reach to 2 MiB: enough for nearly every length, and quicker than the loop.
+    first = buffer[position]
+    if first < 128:
+        return first, position + 1
+    second = buffer[position + 1]
+    if second < 128:
+        return first & 127 | second << 7, position + 2
+    third = buffer[position + 2]
+    if third < 128:
+        return first & 127 | (second & 127) << 7 | third << 14, position + 3
     value = 0
     for shift in range(0, 7 * MAX_BYTES, 7):
         byte = buffer[position]

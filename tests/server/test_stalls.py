@@ -9,7 +9,7 @@ import pytest
 
 from kwire.metrics import LoopMetrics
 from kwire.server import stalls
-from kwire.server.stalls import STALL_SECONDS, StallProbe
+from kwire.server.stalls import INTERVAL_SECONDS, STALL_SECONDS, StallProbe
 from tests.support.node import in_loop, in_uvloop
 
 WAIT_S = 10.0
@@ -65,19 +65,19 @@ async def test_time_without_a_processor_is_counted_apart(monkeypatch: pytest.Mon
     metrics = LoopMetrics()
     probe = StallProbe(metrics)
     machine = Machine(monkeypatch, probe)
-    machine.tick(after=0.011)
+    machine.tick(after=INTERVAL_SECONDS + 0.001)
     assert metrics.stalls == 0
     # Late by a second, all of it spent in the queue for a processor.
-    machine.tick(after=1.01, waited=1.0)
+    machine.tick(after=INTERVAL_SECONDS + 1.0, waited=1.0)
     assert metrics.stalls == 0
     assert metrics.stall_seconds_max == pytest.approx(0.001, abs=1e-6)
     assert metrics.run_queue_wait_seconds_max == pytest.approx(1.0)
     # Late by a second, half of it our own.
-    machine.tick(after=1.01, waited=0.5)
+    machine.tick(after=INTERVAL_SECONDS + 1.0, waited=0.5)
     assert metrics.stalls == 1
-    assert metrics.stall_seconds_max == pytest.approx(0.5)
+    assert metrics.stall_seconds_max == pytest.approx(0.5 + INTERVAL_SECONDS / 2)
     assert metrics.run_queue_wait_seconds == pytest.approx(1.5)
-    machine.tick(after=0.01 + 0.9 * STALL_SECONDS)
+    machine.tick(after=INTERVAL_SECONDS / 2 + 0.9 * STALL_SECONDS)
     assert metrics.stalls == 1
     probe.close()
 
