@@ -1,8 +1,8 @@
 """Java's properties syntax, in which a Kafka ``server.properties`` file is written.
 
 A logical line is ``key=value``, ``key: value`` or ``key value``; ``#`` and ``!`` start a comment; a backslash at the
-end of a line continues it; ``\\t \\n \\r \\f`` and ``\\u`` with four hex digits are characters, a backslash before anything
-else is dropped.
+end of a line continues it; ``\\t \\n \\r \\f`` and ``\\u`` with four hex digits are characters, a backslash
+before anything else is dropped.
 """
 
 import re
