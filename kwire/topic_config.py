@@ -111,7 +111,6 @@ _TABLE = (
         "What happens to old records: delete them, compact them to the last of each key, both, or (empty) neither.",
         "log.cleanup.policy",
         rule=one_of("compact", "delete"),
-        has_effect=False,
     ),
     _topic(
         "compression.gzip.level",
@@ -150,7 +149,6 @@ _TABLE = (
         "How long a compacted topic keeps the mark of a deleted key, so that slow readers see it.",
         "log.cleaner.delete.retention.ms",
         rule=at_least(0),
-        has_effect=False,
     ),
     _topic(
         "errors.deadletterqueue.group.enable",
@@ -165,7 +163,6 @@ _TABLE = (
         "How long a removed segment's files stay before they are deleted.",
         "log.segment.delete.delay.ms",
         rule=at_least(0),
-        has_effect=False,
     ),
     _topic(
         "flush.messages",
@@ -173,7 +170,6 @@ _TABLE = (
         "Records after which the log is forced to disk.",
         "log.flush.interval.messages",
         rule=at_least(1),
-        has_effect=False,
     ),
     _topic(
         "flush.ms",
@@ -182,7 +178,6 @@ _TABLE = (
         "log.flush.interval.ms",
         "log.flush.scheduler.interval.ms",
         rule=at_least(0),
-        has_effect=False,
     ),
     _topic(
         "follower.replication.throttled.replicas",
@@ -198,6 +193,21 @@ _TABLE = (
         "Bytes of records between two entries of the offset index.",
         "log.index.interval.bytes",
         rule=at_least(0),
+    ),
+    _topic(
+        "kwire.log.sync",
+        Kind.STRING,
+        "When a record counts as stored: group, when a sync round has put it on disk; os, when the operating system has "
+        "it.",
+        "kwire.log.sync",
+        rule=one_of("group", "os"),
+    ),
+    _topic(
+        "kwire.retention.messages",
+        Kind.LONG,
+        "Number of newest records that are kept, to the record; -1 is no bound.",
+        rule=at_least(-1),
+        default=-1,
     ),
     _topic(
         "leader.replication.throttled.replicas",
@@ -229,7 +239,6 @@ _TABLE = (
         "Age at which a record must be considered for compaction.",
         "log.cleaner.max.compaction.lag.ms",
         rule=at_least(1),
-        has_effect=False,
     ),
     _topic(
         "max.decompressed.message.bytes",
@@ -273,7 +282,6 @@ _TABLE = (
         "Share of uncompacted bytes from which compaction is worth its cost.",
         "log.cleaner.min.cleanable.ratio",
         rule=between(0, 1),
-        has_effect=False,
     ),
     _topic(
         "min.compaction.lag.ms",
@@ -281,7 +289,6 @@ _TABLE = (
         "Least age at which a record may be compacted away.",
         "log.cleaner.min.compaction.lag.ms",
         rule=at_least(0),
-        has_effect=False,
     ),
     _topic(
         "min.insync.replicas",
@@ -341,7 +348,6 @@ _TABLE = (
         Kind.LONG,
         "Size of a partition beyond which the oldest segments go; -1 is no bound.",
         "log.retention.bytes",
-        has_effect=False,
     ),
     _topic(
         "retention.ms",
@@ -351,7 +357,6 @@ _TABLE = (
         BrokerSynonym("log.retention.minutes", _MINUTE_MS),
         BrokerSynonym("log.retention.hours", _HOUR_MS),
         rule=at_least(-1),
-        has_effect=False,
     ),
     _topic(
         "segment.bytes",
@@ -375,7 +380,6 @@ _TABLE = (
         "log.roll.jitter.ms",
         BrokerSynonym("log.roll.jitter.hours", _HOUR_MS),
         rule=at_least(0),
-        has_effect=False,
     ),
     _topic(
         "segment.ms",
@@ -407,6 +411,20 @@ class TopicSettings(NamedTuple):
     is_log_append_time: bool
     timestamp_before_max_ms: int
     timestamp_after_max_ms: int
+    is_group_synced: bool
+    flush_messages: int
+    flush_ms: int
+    is_deleted: bool
+    is_compacted: bool
+    retention_ms: int
+    retention_bytes: int
+    retention_messages: int
+    file_delete_delay_ms: int
+    segment_jitter_ms: int
+    delete_retention_ms: int
+    compaction_lag_min_ms: int
+    compaction_lag_max_ms: int
+    cleanable_ratio_min: float
 
 
 def validate(overrides: Mapping[str, str]) -> None:
@@ -430,20 +448,39 @@ def effective(name: str, overrides: Mapping[str, str], config: Config) -> Effect
 def settings_for(overrides: Mapping[str, str], config: Config) -> TopicSettings:
     """The typed view of a topic's settings in force."""
 
+    def value_of(name: str) -> SettingValue:
+        return _effective(TOPIC_SETTINGS[name], overrides, config)[0]
+
     def number(name: str) -> int:
-        value, _ = _effective(TOPIC_SETTINGS[name], overrides, config)
+        value = value_of(name)
         assert isinstance(value, int), name
         return value
 
-    timestamp_type, _ = _effective(TOPIC_SETTINGS["message.timestamp.type"], overrides, config)
+    policies, ratio = value_of("cleanup.policy"), value_of("min.cleanable.dirty.ratio")
+    assert isinstance(policies, tuple)
+    assert isinstance(ratio, int | float)
     return TopicSettings(
         max_message_bytes=number("max.message.bytes"),
         segment_bytes=number("segment.bytes"),
         segment_ms=number("segment.ms"),
         index_interval_bytes=number("index.interval.bytes"),
-        is_log_append_time=timestamp_type == "LogAppendTime",
+        is_log_append_time=value_of("message.timestamp.type") == "LogAppendTime",
         timestamp_before_max_ms=number("message.timestamp.before.max.ms"),
         timestamp_after_max_ms=number("message.timestamp.after.max.ms"),
+        is_group_synced=value_of("kwire.log.sync") == "group",
+        flush_messages=number("flush.messages"),
+        flush_ms=number("flush.ms"),
+        is_deleted="delete" in policies,
+        is_compacted="compact" in policies,
+        retention_ms=number("retention.ms"),
+        retention_bytes=number("retention.bytes"),
+        retention_messages=number("kwire.retention.messages"),
+        file_delete_delay_ms=number("file.delete.delay.ms"),
+        segment_jitter_ms=number("segment.jitter.ms"),
+        delete_retention_ms=number("delete.retention.ms"),
+        compaction_lag_min_ms=number("min.compaction.lag.ms"),
+        compaction_lag_max_ms=number("max.compaction.lag.ms"),
+        cleanable_ratio_min=float(ratio),
     )
 
 

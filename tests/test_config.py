@@ -67,6 +67,7 @@ def test_older_names_count_until_the_newer_one_is_set() -> None:
     assert load(settings=["broker.id=7", "log.dir=/a"]).log.data_dir == Path("/a")
     assert load(settings=["broker.id=7", "node.id=8"]).node_id == 8
     assert load(settings=["log.dir=/a", "log.dirs=/b"]).log.data_dir == Path("/b")
+    assert load(settings=["log.dirs=/b,/c"]).log.data_dirs == (Path("/b"), Path("/c"))
 
 
 @pytest.mark.parametrize(
@@ -163,10 +164,11 @@ def test_all_wrong_values_are_told_at_once() -> None:
         ("advertised.listeners=OUTSIDE://host:1", "no entry in listener.security.protocol.map"),
         ("advertised.listeners=PLAINTEXT://0.0.0.0:1", "name a host"),
         ("listener.security.protocol.map=PLAINTEXT", "Expected NAME:PROTOCOL"),
-        ("log.dirs=/a,/b", "exactly one data directory, got 2"),
-        ("log.dirs=", "exactly one data directory, got 0"),
+        ("log.dirs=/a,/b,/a/", "Each data directory may be named once"),
+        ("log.dirs=/a,,/b", "no empty name"),
+        ("log.dirs=", "at least one data directory"),
         ("kwire.http.listener=8082", "Expected host:port"),
-        ("kwire.log.sync=never", "must be one of: os"),
+        ("kwire.log.sync=never", "must be one of: group, os"),
         ("compression.type=gzip", "only producer is served yet"),
         ("queued.max.request.bytes=1000", "Less than socket.request.max.bytes"),
         ("group.max.session.timeout.ms=1", "Less than group.min.session.timeout.ms"),

@@ -62,9 +62,12 @@ def config() -> Config:
     return load()
 
 
+OWN_DEFAULTS = {"kwire.log.sync": "group", "kwire.retention.messages": "-1"}
+
+
 def test_names_and_defaults_are_those_of_kafka(config: Config) -> None:
     told = {entry.name: entry.value for entry in describe({}, config)}
-    assert told == KAFKA_DEFAULTS
+    assert told == KAFKA_DEFAULTS | OWN_DEFAULTS
     assert list(told) == sorted(told)
     assert {entry.source for entry in describe({}, config)} == {ConfigSource.DEFAULT_CONFIG}
 
@@ -118,6 +121,20 @@ def test_the_typed_view_agrees_with_the_told_values(config: Config) -> None:
         is_log_append_time=False,
         timestamp_before_max_ms=LONG_MAX,
         timestamp_after_max_ms=3600000,
+        is_group_synced=True,
+        flush_messages=LONG_MAX,
+        flush_ms=LONG_MAX,
+        is_deleted=True,
+        is_compacted=False,
+        retention_ms=604800000,
+        retention_bytes=-1,
+        retention_messages=-1,
+        file_delete_delay_ms=60000,
+        segment_jitter_ms=0,
+        delete_retention_ms=86400000,
+        compaction_lag_min_ms=0,
+        compaction_lag_max_ms=LONG_MAX,
+        cleanable_ratio_min=0.5,
     )
     chosen = settings_for({"segment.ms": "7", "message.timestamp.type": "LogAppendTime"}, config)
     assert (chosen.segment_ms, chosen.is_log_append_time) == (7, True)

@@ -43,10 +43,21 @@ class TopicsConfig(NamedTuple):
 class LogConfig(NamedTuple):
     """What all logs share; what each topic may choose is in kwire/topic_config.py."""
 
-    data_dir: Path
-    sync: str
+    data_dirs: tuple[Path, ...]
+    open_max: int
     retention_check_interval_ms: int
     producer_id_expiration_ms: int
+    is_cleaner_enabled: bool
+    cleaner_bytes_per_second_max: float
+    cleaner_keys_bytes_max: int
+    cleaner_backoff_ms: int
+    scrub_interval_ms: int
+    scrub_bytes_per_second_max: int
+
+    @property
+    def data_dir(self) -> Path:
+        """The first one, which also holds what belongs to no partition."""
+        return self.data_dirs[0]
 
 
 class GroupsConfig(NamedTuple):
@@ -116,10 +127,16 @@ def load(
             partition_count=values.number("num.partitions"),
         ),
         log=LogConfig(
-            data_dir=_data_dir(values),
-            sync=values.string("kwire.log.sync"),
+            data_dirs=_data_dirs(values),
+            open_max=values.number("kwire.log.open.max"),
             retention_check_interval_ms=values.number("log.retention.check.interval.ms"),
             producer_id_expiration_ms=values.number("producer.id.expiration.ms"),
+            is_cleaner_enabled=values.flag("log.cleaner.enable"),
+            cleaner_bytes_per_second_max=values.real("log.cleaner.io.max.bytes.per.second"),
+            cleaner_keys_bytes_max=values.number("log.cleaner.dedupe.buffer.size"),
+            cleaner_backoff_ms=values.number("log.cleaner.backoff.ms"),
+            scrub_interval_ms=values.number("kwire.scrub.interval.ms"),
+            scrub_bytes_per_second_max=values.number("kwire.scrub.max.bytes.per.second"),
         ),
         groups=_groups(values),
         values=values,
@@ -168,12 +185,15 @@ def _groups(values: Values) -> GroupsConfig:
     )
 
 
-def _data_dir(values: Values) -> Path:
+def _data_dirs(values: Values) -> tuple[Path, ...]:
     name = "log.dirs" if values.is_given("log.dirs") or not values.is_given("log.dir") else "log.dir"
     directories = values.strings(name)
-    if len(directories) != 1 or not directories[0]:
-        raise InvalidConfig(values.refusal(name, f"Expected exactly one data directory, got {len(directories)}"))
-    return Path(directories[0])
+    if not directories or not all(directories):
+        raise InvalidConfig(values.refusal(name, "Expected at least one data directory, and no empty name"))
+    paths = tuple(map(Path, directories))
+    if len({path.resolve() for path in paths}) < len(paths):
+        raise InvalidConfig(values.refusal(name, "Each data directory may be named once"))
+    return paths
 
 
 def _listeners(values: Values) -> tuple[tuple[Listener, ...], tuple[Listener, ...]]:

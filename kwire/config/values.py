@@ -50,6 +50,11 @@ class Values(Mapping[str, Value]):
         assert isinstance(value, int), name
         return value
 
+    def real(self, name: str) -> float:
+        value = self._values[name].value
+        assert isinstance(value, int | float), name
+        return float(value)
+
     def flag(self, name: str) -> bool:
         value = self._values[name].value
         assert isinstance(value, bool), name
