@@ -10,13 +10,19 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+from kwire.broker.cleaning import Cleaning
 from kwire.broker.cold_reads import ColdReads
 from kwire.broker.coordinator_log import CoordinatorLog
+from kwire.broker.keepers import Keepers
 from kwire.broker.producer_ids import ProducerIds
+from kwire.broker.retention import Retention
+from kwire.broker.scrub import Scrub
 from kwire.broker.stored_sizes import StoredSizes
+from kwire.broker.sync_rounds import SyncRounds
 from kwire.broker.topics import OFFSETS_TOPIC, Topics
 from kwire.broker.upkeep import Upkeep
-from kwire.clock import SystemClock
+from kwire.broker.worker_process import WorkerProcess
+from kwire.clock import Clock, SystemClock
 from kwire.config import Config
 from kwire.coordinator.group.coordinator import GroupCoordinator
 from kwire.coordinator.group.settings import GroupSettings
@@ -28,9 +34,11 @@ from kwire.server.kafka import Shared
 from kwire.server.listener import Door, Sweep
 from kwire.server.stalls import StallProbe
 from kwire.web.services import WebServices
+from storage.directories import LogDirectories
+from storage.errors import StorageError
 from storage.files import Files
 from storage.journal import Journal
-from storage.store import LogStore, partition_folder
+from storage.log import Log
 
 if TYPE_CHECKING:
     from kwire.server.http import HttpServer
@@ -53,7 +61,7 @@ class Node:
         self._files = Files()
         self._is_ready = False
         self.http: HttpServer | None = None
-        self._store = LogStore(str(config.log.data_dir), self._files, self._in_background)
+        self._store = LogDirectories([str(path) for path in config.log.data_dirs], self._files, self._in_background)
 
     async def start(self) -> None:
         self._store.lock()
@@ -62,12 +70,12 @@ class Node:
         is_first_start = self._metastore.get(NODE_KEY) is None
         cluster_id, leader_epoch = await self._register()
         clock = SystemClock()
-        topics = Topics(self._metastore, self._store, self.config, clock, leader_epoch)
+        self._syncs = SyncRounds(self._files, self._store.data_dirs)
+        topics = Topics(self._metastore, self._store, self.config, clock, leader_epoch, self._syncs)
         if not is_first_start:
             self._remove_unknown(topics)
-        if not self._store.was_clean:
-            self._recover(topics)
-        self._upkeep = Upkeep(topics, clock, self.config.log.producer_id_expiration_ms)
+        await self._recover(topics)
+        self._keepers = self._build_keepers(topics, clock)
         self._cold_reads = ColdReads()
         groups = GroupCoordinator(
             log=CoordinatorLog(topics, OFFSETS_TOPIC),
@@ -101,7 +109,9 @@ class Node:
                 loop_metrics,
                 lambda: self._is_ready,
                 lambda: self._cold_reads.count,
-                StoredSizes(topics, self._store.data_dir, self._store.partition_folders, self._files),
+                lambda: len(self._store.offline_dirs),
+                StoredSizes(topics, self._store, self._files),
+                self._keepers,
             )
             # Loading aiohttp takes longer than all the rest; Kafka clients need not wait for it.
             module = await asyncio.to_thread(importlib.import_module, "kwire.server.http")
@@ -111,6 +121,19 @@ class Node:
         # What lives until the end need not be looked at by every collection.
         gc.collect()
         gc.freeze()
+
+    def _build_keepers(self, topics: Topics, clock: Clock) -> Keepers:
+        config, worker = self.config.log, WorkerProcess()
+        return Keepers(
+            syncs=self._syncs,
+            upkeep=Upkeep(topics, clock, config.producer_id_expiration_ms, config.open_max),
+            retention=Retention(
+                topics, clock, self._in_background, config.retention_check_interval_ms, self._store, self._files
+            ),
+            cleaning=Cleaning(topics, clock, worker, config, self._files),
+            scrub=Scrub(topics, clock, worker, config),
+            worker=worker,
+        )
 
     async def stop(self) -> None:
         """Answer what was taken, then put everything away so that the next start has nothing to recover."""
@@ -124,11 +147,11 @@ class Node:
         self._shared.services.groups.close()
         await self._drained()
         self._sweep.close()
-        self._upkeep.close()
         self._stalls.close()
         if self.http is not None:
             await self.http.close()
         self._cold_reads.close()
+        await self._keepers.close()
         self._threads.shutdown(wait=True)
         self._store.close()
         self._metastore.close()
@@ -139,13 +162,24 @@ class Node:
         if removed:
             log.warning("removing what is left of deleted topics: %s", ", ".join(removed[:REMOVED_SHOWN_MAX]))
 
-    def _recover(self, topics: Topics) -> None:
-        """After a crash, find the end of every log now: later it would hold up clients that are being served."""
-        folders = self._store.partition_folders
-        for topic in topics:
-            for partition in topic.partitions:
-                if partition_folder(topic.name, partition.index) in folders:
-                    partition.log  # noqa: B018  opening is the recovery
+    async def _recover(self, topics: Topics) -> None:
+        """After a crash, find the end of every log that was written to: later it would hold up clients.
+
+        What a kill left in the page cache is put on disk before anybody may read it.
+        """
+        for folder in self._store.unclean_folders:
+            name, _, index = folder.rpartition("-")
+            topic = topics.get(name)
+            partition = topic.partition(int(index)) if topic is not None else None
+            if partition is not None:
+                try:
+                    found = partition.log
+                except StorageError:
+                    # It is tried again when somebody asks for it, and the answer says what is wrong.
+                    log.exception("%s cannot be opened", folder)
+                    continue
+                _report(folder, found)
+        await self._syncs.idle()
 
     async def _drained(self) -> None:
         """Wait until every connection is gone, but not longer than `kwire.shutdown.drain.ms`."""
@@ -184,6 +218,23 @@ class Node:
 
     def _in_background(self, work: Callable[[], None]) -> None:
         self._threads.submit(_logged, work)
+
+
+def _report(folder: str, found: Log) -> None:
+    """Say what recovery met, once; the metrics go on saying it."""
+    if found.torn_bytes:
+        log.warning("%s: %d bytes of an unfinished write were cut off its end", folder, found.torn_bytes)
+    for hole in found.quarantined:
+        log.error(
+            "%s: offsets %d to %d cannot be read: %s", folder, hole.start_offset, hole.end_offset - 1, hole.reason
+        )
+    if found.damage is not None:
+        log.error(
+            "%s: damaged from offset %d on, %s; it can be read up to there and takes no records",
+            folder,
+            found.damage.offset,
+            found.damage.reason,
+        )
 
 
 def _logged(work: Callable[[], None]) -> None:

@@ -197,8 +197,8 @@ _TABLE = (
     _topic(
         "kwire.log.sync",
         Kind.STRING,
-        "When a record counts as stored: group, when a sync round has put it on disk; os, when the operating system has "
-        "it.",
+        "When a record counts as stored: group, when a sync round has put it on disk; os, when the operating system "
+        "has it.",
         "kwire.log.sync",
         rule=one_of("group", "os"),
     ),
@@ -411,8 +411,11 @@ class TopicSettings(NamedTuple):
     is_log_append_time: bool
     timestamp_before_max_ms: int
     timestamp_after_max_ms: int
+    # Whether the times of all records count, or just the largest of a batch, which is there without a look inside.
+    judges_each_record: bool
     is_group_synced: bool
-    flush_messages: int
+    # Records that may be readable before they are synced, and one more: from this many on, a sync comes first.
+    unsynced_messages_max: int
     flush_ms: int
     is_deleted: bool
     is_compacted: bool
@@ -459,16 +462,19 @@ def settings_for(overrides: Mapping[str, str], config: Config) -> TopicSettings:
     policies, ratio = value_of("cleanup.policy"), value_of("min.cleanable.dirty.ratio")
     assert isinstance(policies, tuple)
     assert isinstance(ratio, int | float)
+    is_group_synced = value_of("kwire.log.sync") == "group"
+    before_max_ms, after_max_ms = number("message.timestamp.before.max.ms"), number("message.timestamp.after.max.ms")
     return TopicSettings(
         max_message_bytes=number("max.message.bytes"),
         segment_bytes=number("segment.bytes"),
         segment_ms=number("segment.ms"),
         index_interval_bytes=number("index.interval.bytes"),
         is_log_append_time=value_of("message.timestamp.type") == "LogAppendTime",
-        timestamp_before_max_ms=number("message.timestamp.before.max.ms"),
-        timestamp_after_max_ms=number("message.timestamp.after.max.ms"),
-        is_group_synced=value_of("kwire.log.sync") == "group",
-        flush_messages=number("flush.messages"),
+        timestamp_before_max_ms=before_max_ms,
+        timestamp_after_max_ms=after_max_ms,
+        judges_each_record=before_max_ms != LONG_MAX,
+        is_group_synced=is_group_synced,
+        unsynced_messages_max=1 if is_group_synced else number("flush.messages"),
         flush_ms=number("flush.ms"),
         is_deleted="delete" in policies,
         is_compacted="compact" in policies,

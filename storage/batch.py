@@ -20,6 +20,7 @@ from storage.format import (
     CRC_POSITION,
     CRC_START,
     CREATE_TIME,
+    DELETE_HORIZON_BIT,
     HEADER,
     HEADER_BYTES,
     LENGTH_OVERHEAD,
@@ -46,6 +47,8 @@ _TIMESTAMP: Final = struct.Struct(">q")
 
 # A varint of 64 bits takes at most ten bytes.
 _VARINT_BYTES_MAX: Final = 10
+# What a client's batch may unfold to while the times of its records are looked at, on the way of an append.
+RECORD_CHECKS_BUDGET_BYTES: Final = 16 * 1024 * 1024
 
 
 class BatchHeader(NamedTuple):
@@ -144,6 +147,8 @@ def _check_attributes(attributes: int) -> None:
         raise InvalidBatch("clients may not write control batches")
     if attributes & TIMESTAMP_TYPE_BIT:
         raise InvalidTimestamp("producers may not set the log append time")
+    if attributes & DELETE_HORIZON_BIT:
+        raise InvalidBatch("only compaction may say when a batch's marks are to go")
 
 
 def is_intact(view: memoryview) -> bool:
@@ -164,6 +169,80 @@ def stamp_append_time(view: memoryview, now_ms: int) -> None:
     _ATTRIBUTES.pack_into(view, ATTRIBUTES_POSITION, attributes | TIMESTAMP_TYPE_BIT)
     _TIMESTAMP.pack_into(view, MAX_TIMESTAMP_POSITION, now_ms)
     _CRC.pack_into(view, CRC_POSITION, crc32c(view[CRC_START:]))
+
+
+def fill_max_timestamp(view: memoryview, *, budget_bytes: int = RECORD_CHECKS_BUDGET_BYTES) -> BatchHeader:
+    """Write the largest time of the records into the header of a batch whose producer left it unset.
+
+    The CRC follows. Returns the header as it is then, or as it was when no record has a time either. Raises
+    :class:`CorruptBatch`, or :class:`BudgetExceeded` when the records cannot be looked at.
+    """
+    header = parse_header(view)
+    largest = max(_record_times(view, header, budget_bytes), default=NO_TIMESTAMP)
+    if largest <= header.max_timestamp:
+        return header
+    _TIMESTAMP.pack_into(view, MAX_TIMESTAMP_POSITION, largest)
+    _CRC.pack_into(view, CRC_POSITION, crc32c(view[CRC_START:]))
+    return parse_header(view)
+
+
+def check_keys(view: memoryview, *, budget_bytes: int = RECORD_CHECKS_BUDGET_BYTES) -> None:
+    """Raise :class:`InvalidBatch` when a record has no key: a compacted topic could not tell what it replaces."""
+    for number, record in enumerate(read_records(view, budget_bytes)):
+        if record.key is None:
+            raise InvalidBatch(f"record {number} has no key; a compacted topic takes only records with keys")
+
+
+def check_record_times(
+    view: memoryview,
+    header: BatchHeader,
+    earliest_ms: int,
+    latest_ms: int,
+    *,
+    budget_bytes: int = RECORD_CHECKS_BUDGET_BYTES,
+) -> None:
+    """Raise :class:`InvalidTimestamp` when some record's time lies outside the limits, both of them allowed.
+
+    A record without a time is not judged, as in Kafka. Every record is unfolded for it, so it is for topics that ask
+    for limits; raises like :func:`fill_max_timestamp` besides.
+    """
+    if header.max_timestamp > latest_ms:  # told without a look at the records
+        raise InvalidTimestamp(f"timestamp {header.max_timestamp} is outside {earliest_ms}..{latest_ms}")
+    times = _record_times(view, header, budget_bytes)
+    if not times or (min(times) >= earliest_ms and max(times) <= latest_ms):
+        return
+    for number, timestamp_ms in enumerate(times):
+        if not earliest_ms <= timestamp_ms <= latest_ms and timestamp_ms != NO_TIMESTAMP:
+            raise InvalidTimestamp(f"timestamp {timestamp_ms} of record {number} is outside {earliest_ms}..{latest_ms}")
+
+
+def _record_times(view: memoryview, header: BatchHeader, budget_bytes: int) -> list[int]:
+    """The producer's time of each record; of the records nothing else is unfolded."""
+    body = _body(view, header, budget_bytes)
+    base_timestamp, size, position = header.base_timestamp, len(body), 0
+    times = []
+    try:
+        for _ in range(header.record_count):
+            # Most lengths take one or two bytes, and this is for every record of a batch that somebody waits for.
+            byte = body[position]
+            if byte < 0x80:
+                length, position = (byte >> 1) ^ -(byte & 1), position + 1
+            elif (second := body[position + 1]) < 0x80:
+                length, position = ((byte & 0x7F | second << 7) >> 1) ^ -(byte & 1), position + 2
+            else:
+                length, position = _varint(body, position)
+            end = position + length
+            if length < MIN_RECORD_BYTES - 1 or end > size:
+                raise CorruptBatch("a record is longer than its batch or shorter than a record")
+            byte = body[position + 1]  # behind the record's attributes
+            delta = (byte >> 1) ^ -(byte & 1) if byte < 0x80 else _varint(body, position + 1)[0]
+            times.append(base_timestamp + delta)
+            position = end
+    except IndexError:
+        raise CorruptBatch("a record runs past the end of its batch") from None
+    if position != size:
+        raise CorruptBatch("bytes follow the last record")
+    return times
 
 
 def build_batch(
@@ -250,13 +329,20 @@ def read_records(view: BytesLike, budget_bytes: int) -> Iterator[Record]:
     header = parse_header(view)
     if header.size_bytes != len(view):
         raise CorruptBatch(f"the batch says {header.size_bytes} bytes, {len(view)} were given")
-    payload: BytesLike = memoryview(view)[HEADER_BYTES:]
-    codec = header.compression
-    body = _decompress(codec, payload, budget_bytes) if codec else bytes(payload)
-    if header.record_count < 0 or header.record_count * MIN_RECORD_BYTES > len(body):
-        raise CorruptBatch(f"{header.record_count} records cannot fit in {len(body)} bytes")
+    body = _body(view, header, budget_bytes)
     append_time_ms = header.max_timestamp if header.timestamp_type else None
     return _records(body, header, append_time_ms)
+
+
+def _body(view: BytesLike, header: BatchHeader, budget_bytes: int) -> bytes:
+    """The records' bytes, unfolded."""
+    payload = memoryview(view)[HEADER_BYTES:]
+    codec = header.compression
+    # Compaction can leave a batch of which only the header is kept: nothing is there to be unfolded.
+    body = _decompress(codec, payload, budget_bytes) if codec and payload else bytes(payload)
+    if header.record_count < 0 or header.record_count * MIN_RECORD_BYTES > len(body):
+        raise CorruptBatch(f"{header.record_count} records cannot fit in {len(body)} bytes")
+    return body
 
 
 def _records(body: bytes, header: BatchHeader, append_time_ms: int | None) -> Iterator[Record]:
@@ -323,10 +409,12 @@ def _varint(body: bytes, position: int) -> tuple[int, int]:
             byte = body[position]
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
+                if value >> 64:
+                    break
                 return (value >> 1) ^ -(value & 1), position + 1
     except IndexError:
         raise CorruptBatch("a number runs past the end of its batch") from None
-    raise CorruptBatch("a number is longer than ten bytes")
+    raise CorruptBatch("a number of more than 64 bits")
 
 
 # The codecs' libraries take longer to load than all of storage, and a log whose batches stay opaque never needs them.

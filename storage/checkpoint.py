@@ -3,7 +3,8 @@
 One small file, replaced as a whole. It says: up to ``offset``, which lies at ``position`` of the segment that begins
 at ``segment_base``, everything is in ``epochs`` and ``producers``, and that the segments before ``walk_from`` are cut
 and sealed; those from it on may still have been in work. A checkpoint is a statement about the page cache of
-one run of the machine: after a power cut (another boot id) the batches behind it may be gone.
+one run of the machine: after a power cut (another boot id) the batches behind it may be gone. Below ``clean_upto``
+compaction has been at work, so offsets there need not follow each other.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from __future__ import annotations
 import os
 import struct
 import threading
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Final
 
 from crc32c import crc32c
@@ -21,9 +24,12 @@ from storage.files import Files
 CHECKPOINT_NAME: Final = "checkpoint"
 
 _MAGIC: Final = b"KWCP"
-_VERSION: Final = 1
+_VERSION: Final = 2
+# Written before there was compaction, and still read: without clean_upto.
+_VERSION_WITHOUT_CLEAN_UPTO: Final = 1
 _PREFIX: Final = struct.Struct(">4sHI")
-_FACTS: Final = struct.Struct(">?qqqqqqqqHII")
+_FACTS: Final = struct.Struct(">?qqqqqqqqqHII")
+_FACTS_WITHOUT_CLEAN_UPTO: Final = struct.Struct(">?qqqqqqqqHII")
 _EPOCH: Final = struct.Struct(">iq")
 _RETIRED: Final = 2**63
 
@@ -44,6 +50,7 @@ class Checkpoint:
     created_ms: int
     epochs: tuple[tuple[int, int], ...]
     producers: bytes
+    clean_upto: int = 0
 
     def encode(self) -> bytes:
         boot_id = self.boot_id.encode()
@@ -59,6 +66,7 @@ class Checkpoint:
                     self.max_timestamp,
                     self.first_timestamp,
                     self.created_ms,
+                    self.clean_upto,
                     len(boot_id),
                     len(self.epochs),
                     len(self.producers),
@@ -73,22 +81,26 @@ class Checkpoint:
 
 def decode_checkpoint(data: bytes) -> Checkpoint | None:
     """The checkpoint, or None when the bytes are not a whole one: recovery then walks the log from its start."""
-    if len(data) < _PREFIX.size + _FACTS.size:
+    if len(data) < _PREFIX.size:
         return None
     magic, version, crc = _PREFIX.unpack_from(data)
     body = data[_PREFIX.size :]
-    if magic != _MAGIC or version != _VERSION or crc32c(body) != crc:
+    if magic != _MAGIC or version not in (_VERSION, _VERSION_WITHOUT_CLEAN_UPTO) or crc32c(body) != crc:
         return None
-    facts = _FACTS.unpack_from(body)
-    boot_id_bytes, epoch_count, producers_bytes = facts[9:]
-    boot_id_end = _FACTS.size + boot_id_bytes
+    facts = _FACTS if version == _VERSION else _FACTS_WITHOUT_CLEAN_UPTO
+    if len(body) < facts.size:
+        return None
+    *known, boot_id_bytes, epoch_count, producers_bytes = facts.unpack_from(body)
+    boot_id_end = facts.size + boot_id_bytes
     epochs_end = boot_id_end + epoch_count * _EPOCH.size
     if epochs_end + producers_bytes != len(body):
         return None
+    if version != _VERSION:
+        known.append(0)
+    is_clean, log_start_offset, offset, segment_base, position, walk_from, *others = known
+    max_timestamp, first_timestamp, created_ms, clean_upto = others
     epochs = tuple((epoch, start_offset) for epoch, start_offset in _EPOCH.iter_unpack(body[boot_id_end:epochs_end]))
-    boot_id = body[_FACTS.size : boot_id_end].decode("ascii", "replace")
-    is_clean, log_start_offset, offset, segment_base, position, walk_from, *times = facts[:9]
-    max_timestamp, first_timestamp, created_ms = times
+    boot_id = body[facts.size : boot_id_end].decode("ascii", "replace")
     return Checkpoint(
         boot_id,
         is_clean,
@@ -102,20 +114,31 @@ def decode_checkpoint(data: bytes) -> Checkpoint | None:
         created_ms,
         epochs,
         body[epochs_end:],
+        clean_upto,
     )
 
 
 class CheckpointFile:
-    """Writes the checkpoints of one log, from any thread; an older one never replaces a newer one."""
+    """Writes the checkpoints of one log, from any thread; an older one never replaces a newer one.
 
-    __slots__ = ("_directory", "_files", "_lock", "_taken", "_written")
+    Once it is retired the directory is not touched any more: it may soon belong to another log of the same name.
+    """
+
+    __slots__ = ("_directory", "_files", "_lock", "_synced", "_taken", "_written", "log_start_offset")
 
     def __init__(self, directory: str, files: Files) -> None:
         self._directory = directory
         self._files = files
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._taken = 0
         self._written = 0
+        self._synced = 0
+        # The newest there is, set by the log's thread: a checkpoint whose facts are older is written with it.
+        self.log_start_offset = 0
+
+    @property
+    def _path(self) -> str:
+        return os.path.join(self._directory, CHECKPOINT_NAME)
 
     def take_number(self) -> int:
         """Numbers order the checkpoints; taken by the log's thread when the facts are gathered."""
@@ -123,18 +146,43 @@ class CheckpointFile:
         return self._taken
 
     def write(self, number: int, checkpoint: Checkpoint, *, sync: bool = False) -> None:
-        data = checkpoint.encode()
         with self._lock:
             if number <= self._written:
                 return
-            self._files.replace_file(os.path.join(self._directory, CHECKPOINT_NAME), data, sync=sync)
+            if checkpoint.log_start_offset < self.log_start_offset:
+                checkpoint = replace(checkpoint, log_start_offset=self.log_start_offset)
+            self._files.replace_file(self._path, checkpoint.encode(), sync=sync)
             self._written = number
+            if sync:
+                self._synced = number
+
+    def make_durable(self, number: int, checkpoint: Checkpoint) -> bool:
+        """This checkpoint or a newer one is on the disk when this returns; False when it is retired."""
+        with self._lock:
+            if self._written == _RETIRED:
+                return False
+            self.write(number, checkpoint, sync=True)
+            if self._synced < number:
+                fd = self._files.open_read(self._path)
+                try:
+                    self._files.fsync(fd)
+                finally:
+                    self._files.close(fd)
+                self._files.fsync_dir(self._directory)
+                self._synced = self._written
+            return True
+
+    @contextmanager
+    def held(self) -> Iterator[bool]:
+        """Keep the directory this log's while files in it are replaced or removed; False when it is not any more."""
+        with self._lock:
+            yield self._written != _RETIRED
 
     def retire(self) -> None:
-        """Let nothing through any more: the directory may soon belong to another log of the same name."""
+        """Let nothing through any more."""
         with self._lock:
             self._written = _RETIRED
 
     def read(self) -> Checkpoint | None:
-        data = self._files.read_file(os.path.join(self._directory, CHECKPOINT_NAME))
+        data = self._files.read_file(self._path)
         return None if data is None else decode_checkpoint(data)

@@ -52,6 +52,15 @@ class OffsetOutOfRange(StorageError):
         self.log_end_offset = log_end_offset
 
 
+class QuarantinedRange(StorageError):
+    """A read asked for an offset whose bytes are damaged; what lies before and behind can be read."""
+
+    def __init__(self, start_offset: int, end_offset: int) -> None:
+        super().__init__(f"offsets {start_offset}..{end_offset - 1} are damaged and cannot be read")
+        self.start_offset = start_offset
+        self.end_offset = end_offset
+
+
 class OutOfOrderSequence(StorageError):
     """An idempotent producer's batch does not follow its last one."""
 

@@ -120,9 +120,18 @@ class Files:
         assert isinstance(mapped, mmap.mmap)
         mapped.madvise(mmap.MADV_RANDOM)
 
+    # The first cold reader pays for loading ctypes, not every start.
+
+    def is_cached(self, fd: int, start: int, end: int) -> bool | None:
+        """Whether these bytes of the file are all in memory; None when the kernel only tells it of maps."""
+        from storage.residency import is_cached
+
+        self.is_cached = is_cached  # type: ignore[method-assign]  # once per read, so without this frame from now on
+        return is_cached(fd, start, end)
+
     def is_resident(self, view: memoryview) -> bool:
         """Whether the pages under a slice of a map are all in memory."""
-        from storage.residency import is_resident  # the first cold reader pays for loading ctypes, not every start
+        from storage.residency import is_resident
 
         return is_resident(view)
 
@@ -155,6 +164,18 @@ class Files:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             self.fsync(fd)
+        finally:
+            self.close(fd)
+
+    def syncfs(self, path: str) -> None:
+        """Make everything durable that was written to the file system of ``path``, by anybody."""
+        import ctypes  # loaded when it is needed: no other door here leads to this call
+
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            if ctypes.CDLL(None, use_errno=True).syncfs(fd):
+                number = ctypes.get_errno()
+                raise OSError(number, os.strerror(number), path)
         finally:
             self.close(fd)
 

@@ -46,6 +46,8 @@ COMPRESSION_MASK: Final = 0x07
 TIMESTAMP_TYPE_BIT: Final = 0x08
 TRANSACTIONAL_BIT: Final = 0x10
 CONTROL_BIT: Final = 0x20
+# Set by compaction: the base timestamp is the moment from which tombstones and markers of the batch may go (KIP-534).
+DELETE_HORIZON_BIT: Final = 0x40
 
 NONE: Final = 0
 GZIP: Final = 1

@@ -26,6 +26,8 @@ from storage.files import Files
 
 MAGIC: Final = b"kwjrnl\x00\x01"
 FRAME_BYTES_MAX: Final = 64 * 1024 * 1024
+# A rewritten journal is frames of about this size: it takes effect as a whole by its rename, so one frame need not.
+REWRITTEN_FRAME_BYTES: Final = 1024 * 1024
 
 _HEAD: Final = struct.Struct(">III")
 _HEAD_FACTS: Final = struct.Struct(">II")
@@ -53,7 +55,7 @@ class Journal:
             fd = files.open_write(path)
             try:
                 data = files.pread(fd, files.size(fd), 0)
-                records, end = _decode(path, data)
+                records, end = decode_journal(path, data)
                 if end < len(MAGIC):
                     files.truncate(fd, 0)
                     files.write_all(fd, MAGIC, 0)
@@ -99,12 +101,11 @@ class Journal:
     def rewrite(self, records: Iterable[bytes]) -> None:
         """Replace the whole content by these records, at once: after a crash it is the old or the new one."""
         self._check_usable()
-        records = list(records)
+        content = b"".join([MAGIC, *(_encode_frame(group) for group in _grouped(records))])
         temporary = self._path + ".new"
         try:
             fd = self._files.create(temporary)
             try:
-                content = MAGIC + (_encode_frame(records) if records else b"")
                 self._files.write_all(fd, content, 0)
                 self._files.fsync(fd)
                 self._files.rename(temporary, self._path)
@@ -138,6 +139,19 @@ class Journal:
         return self._failure
 
 
+def _grouped(records: Iterable[bytes]) -> Iterator[list[bytes]]:
+    group: list[bytes] = []
+    size = 0
+    for record in records:
+        group.append(record)
+        size += len(record)
+        if size >= REWRITTEN_FRAME_BYTES:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
+
+
 def _encode_frame(records: Iterable[bytes]) -> bytes:
     body = b"".join(_SIZE.pack(len(record)) + record for record in records)
     if not body:
@@ -148,7 +162,7 @@ def _encode_frame(records: Iterable[bytes]) -> bytes:
     return facts + _SIZE.pack(crc32c(facts)) + body
 
 
-def _decode(path: str, data: bytes) -> tuple[list[bytes], int]:
+def decode_journal(path: str, data: bytes) -> tuple[list[bytes], int]:
     """All records and the end of the last whole frame."""
     if not data.startswith(MAGIC):
         # A new file whose first bytes were torn; anything else is not ours to overwrite.

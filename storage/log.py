@@ -2,48 +2,49 @@
 
 Invariants: offsets only rise; ``segments`` is in offset order and only the last one takes appends; an append that
 raises has changed nothing. Batches enter through :meth:`Log.append` and leave through :meth:`Log.read`, as they came.
+An offset is given once: only :meth:`Log.truncate` lets the log end go back.
 
-Thread rule: all methods belong to one thread, except :meth:`Log.flush`, which may wait for the disk in another.
+How it is read is in :mod:`storage.log_reading`, how it is kept in :mod:`storage.log_durability`; here it grows and
+shrinks. Thread rule: all methods belong to one thread.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from typing import Final, NamedTuple
 
-from storage.batch import BatchHeader, parse_header, read_records, stamp_append_time
-from storage.checkpoint import Checkpoint, CheckpointFile
+from crc32c import crc32c
+
+from storage.batch import BatchHeader, stamp_append_time
+from storage.checkpoint import Checkpoint
 from storage.epochs import LeaderEpochs
-from storage.errors import (
-    BudgetExceeded,
-    CorruptBatch,
-    DamagedLog,
-    DiskFailure,
-    LogClosed,
-    OffsetOutOfRange,
-    StorageError,
-    StorageFailed,
-    disk_errors,
-)
+from storage.errors import DiskFailure, LogClosed, OffsetOutOfRange, StorageError, StorageFailed, disk_errors
 from storage.files import Files
 from storage.format import LENGTH_OVERHEAD, LOG_APPEND_TIME, NO_TIMESTAMP, PLACEMENT
-from storage.index import NO_MAX_TIMESTAMP
+from storage.log_durability import DurableLog
+from storage.log_reading import Damage as Damage
+from storage.log_reading import LogState as LogState
 from storage.producers import ProducerStates
-from storage.segment import LogRead, LogSegment
+from storage.quarantine import QUARANTINE_NAME, Quarantine, add_range, write_quarantine
+from storage.replacement import Manifest, NewSegment, SegmentSwap, check_order
+from storage.segment import LogSegment
 from storage.settings import Background, LogSettings
-from storage.windows import EMPTY
+from storage.times import TimestampAndOffset as TimestampAndOffset
+from storage.truncation import producers_below, write_beginning
 
 # A killed process walks at most this much, and what one checkpoint takes to be written, when it starts again.
 CHECKPOINT_INTERVAL_BYTES: Final = 16 * 1024 * 1024
-# What one compressed batch may unfold to while a timestamp is looked for.
-TIMESTAMP_BUDGET_BYTES: Final = 64 * 1024 * 1024
 # Offsets in an index entry are relative to the segment and end here, as in Kafka.
 _RELATIVE_OFFSET_MAX: Final = 0x7FFFFFFF
 _NEVER: Final = 2**63
+
+# Called at the first append of a run; what it returns makes that fact durable, as part of the first sync.
+OnFirstAppend = Callable[[], Callable[[], None]]
 
 _new_tuple = tuple.__new__
 _pack_placement = PLACEMENT.pack_into
@@ -58,64 +59,22 @@ class Appended(NamedTuple):
     is_duplicate: bool
 
 
-class TimestampAndOffset(NamedTuple):
-    timestamp_ms: int
-    offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class Damage:
-    """Bytes that are neither batches nor empty: the log is served up to ``offset`` and takes no appends."""
-
-    path: str
-    position: int
-    offset: int
-    reason: str
-
-
-@dataclass(slots=True)
-class LogState:
-    """What a log starts from: nothing, or what :mod:`storage.recovery` found."""
-
-    segments: list[LogSegment]
-    log_start_offset: int
-    log_end_offset: int
-    epochs: LeaderEpochs
-    producers: ProducerStates
-    damage: Damage | None = None
-
-
-def _walk_from(segments: list[LogSegment], last: LogSegment) -> int:
-    """The first segment whose seal is still in work."""
-    return min((segment.base_offset for segment in segments if segment.is_seal_pending), default=last.base_offset)
-
-
-class Log:
+class Log(DurableLog):
     """See the module's words. ``damage`` is set when the log could only be opened for reading."""
 
     __slots__ = (
-        "_active",
-        "_background",
-        "_bases",
-        "_boot_id",
         "_checkpoint_due_bytes",
-        "_checkpoint_file",
-        "_directory",
-        "_files",
+        "_dropped",
+        "_on_first_append",
         "_prepare_directory",
-        "_refusal",
         "_roll_offset",
         "_roll_timestamp",
         "_roll_wall_ms",
         "_segment_bytes",
-        "_segments",
         "_settings",
         "_stamps_append_time",
-        "damage",
-        "epochs",
-        "log_end_offset",
-        "log_start_offset",
-        "producers",
+        "_swap",
+        "_tidied",
     )
 
     def __init__(
@@ -127,32 +86,26 @@ class Log:
         boot_id: str = "",
         state: LogState | None = None,
         prepare_directory: Callable[[], None] | None = None,
+        on_first_append: OnFirstAppend | None = None,
     ) -> None:
         """``prepare_directory`` is called once, before the first file of an empty log is made."""
         if state is None:
             state = LogState([], 0, 0, LeaderEpochs(), ProducerStates())
-        self._directory = directory
-        self._files = files
-        self._background = background
-        self._boot_id = boot_id
+        super().__init__(directory, files, background, boot_id, state)
         self._prepare_directory = prepare_directory
-        self._checkpoint_file = CheckpointFile(directory, files)
-        self._segments = state.segments
-        self._bases = [segment.base_offset for segment in state.segments]
-        self._active = state.segments[-1] if state.segments else None
-        self.log_start_offset = state.log_start_offset
-        self.log_end_offset = state.log_end_offset
-        self.epochs = state.epochs
-        self.producers = state.producers
-        self.damage = state.damage
-        # Why appends are refused, if they are; looked at first by every append.
-        self._refusal: Exception | None = None
-        if state.damage is not None:
-            self._refusal = DamagedLog(f"{state.damage.path} is damaged at {state.damage.position}")
+        self._on_first_append = on_first_append
+        # Given back to be deleted; some of their files may still be there.
+        self._dropped: list[LogSegment] = []
+        # The replacement that is under way: segments stay what they are until it has ended.
+        self._swap: SegmentSwap | None = None
+        # Log start, log end and clean_upto for which a clean checkpoint was written last.
+        self._tidied: tuple[int, int, int] | None = None
         self._checkpoint_due_bytes = CHECKPOINT_INTERVAL_BYTES
         if self._active is not None:
             self._checkpoint_due_bytes += self._active.size_bytes
         self.settings = settings
+        if len(self.quarantined) < len(state.quarantined):
+            self._later(self._forget_damage)  # a truncation was cut off before it did
 
     # --- settings
 
@@ -163,7 +116,6 @@ class Log:
     @settings.setter
     def settings(self, settings: LogSettings) -> None:
         self._settings = settings
-        self._segment_bytes = settings.segment_bytes
         self._stamps_append_time = settings.timestamp_type == LOG_APPEND_TIME
         if self._active is not None:
             self._active.set_limits(settings.segment_bytes, settings.index_interval_bytes)
@@ -171,15 +123,27 @@ class Log:
 
     def _set_roll_limits(self) -> None:
         """As Kafka: a segment's age counts in record time from its first batch, in our time if that has none."""
+        settings = self._settings
+        # Nothing fits into less than nothing: the first append of a run is looked at more closely.
+        self._segment_bytes = settings.segment_bytes if self._on_first_append is None else -1
         self._roll_timestamp = self._roll_wall_ms = self._roll_offset = _NEVER
         active = self._active
         if active is None:
             return
+        if active.is_sealed:
+            self._roll_offset = -1
+            return
         self._roll_offset = active.base_offset + _RELATIVE_OFFSET_MAX
+        segment_ms = settings.segment_ms - self._jitter_ms(active)
         if active.first_timestamp >= 0:
-            self._roll_timestamp = active.first_timestamp + self._settings.segment_ms
+            self._roll_timestamp = active.first_timestamp + segment_ms
         elif active.created_ms > 0:
-            self._roll_wall_ms = active.created_ms + self._settings.segment_ms
+            self._roll_wall_ms = active.created_ms + segment_ms
+
+    def _jitter_ms(self, segment: LogSegment) -> int:
+        """The same for a segment at each start, and another for each log, so that they do not all roll at once."""
+        jitter_ms = min(self._settings.segment_jitter_ms, self._settings.segment_ms)
+        return int(crc32c(segment.path.encode())) % jitter_ms if jitter_ms > 0 else 0
 
     # --- appending
 
@@ -210,7 +174,7 @@ class Log:
             or now_ms > self._roll_wall_ms
             or last_offset > self._roll_offset
         ):
-            segment = self._append_to_next_segment(batch, size, offset, last_offset, timestamp, now_ms)
+            segment = self._append_with_care(batch, size, offset, last_offset, timestamp, now_ms)
         else:
             segment.append(batch, size, offset, last_offset, timestamp)
         # The batch is stored: nothing below may fail.
@@ -220,8 +184,31 @@ class Log:
         if producer_id >= 0:
             self.producers.record(header, offset, append_time_ms, now_ms)
         if segment.size_bytes > self._checkpoint_due_bytes:
-            self._checkpoint_later(segment)
+            self._checkpoint_due_bytes = segment.size_bytes + CHECKPOINT_INTERVAL_BYTES
+            segment.write_index()
+            self._checkpoint_later()
         return _new_tuple(Appended, (offset, last_offset, append_time_ms, False))
+
+    def _append_with_care(
+        self, batch: memoryview, size: int, offset: int, last_offset: int, timestamp: int, now_ms: int
+    ) -> LogSegment:
+        """The first append of a run, or one that does not go into the segment in use."""
+        if self._on_first_append is not None:
+            with disk_errors(f"note the first append to {self._directory}"):
+                self._notes = (*self._notes, self._on_first_append())
+            self._on_first_append = None
+            self._segment_bytes = self._settings.segment_bytes
+            segment = self._active
+            if (
+                segment is not None
+                and segment.size_bytes + size <= self._segment_bytes
+                and timestamp <= self._roll_timestamp
+                and now_ms <= self._roll_wall_ms
+                and last_offset <= self._roll_offset
+            ):
+                segment.append(batch, size, offset, last_offset, timestamp)
+                return segment
+        return self._append_to_next_segment(batch, size, offset, last_offset, timestamp, now_ms)
 
     def _append_to_next_segment(
         self, batch: memoryview, size: int, offset: int, last_offset: int, timestamp: int, now_ms: int
@@ -230,13 +217,14 @@ class Log:
 
         Whatever can fail comes before the new segment is taken in: from there on the batch is stored.
         """
-        before = self._active
+        before = self._active if self._active is not None and not self._active.is_sealed else None
         if before is not None:
             before.load_for_seal()
         if self._prepare_directory is not None:
             with disk_errors(f"make {self._directory}"):
                 self._prepare_directory()
             self._prepare_directory = None
+            self._is_folder_new = True
         segment = LogSegment(
             self._directory,
             offset,
@@ -246,268 +234,348 @@ class Log:
             index_interval_bytes=self._settings.index_interval_bytes,
             created_ms=now_ms,
         )
+        segment.gate = self.gate
         segment.first_timestamp = max(timestamp, NO_TIMESTAMP)
         try:
             segment.append(batch, size, offset, last_offset, timestamp)
         except BaseException:
             segment.discard()
             raise
+        if before is not None:
+            self._leave_unsynced(before)
         self._active = segment
         self._segments.append(segment)
         self._bases.append(offset)
+        self._names_made += 1
         self._set_roll_limits()
         self._checkpoint_due_bytes = CHECKPOINT_INTERVAL_BYTES
         # The facts are those before the first batch of the new segment: it is walked if we are killed now.
         checkpoint = self._describe(segment, offset, 0, is_clean=False)
-        self._settle([before] if before is not None else [], segment, checkpoint)
+        self._settle([before] if before is not None else [], checkpoint)
         return segment
 
-    def settle_walked(self, unsealed: list[LogSegment], known: Checkpoint | None) -> None:
-        """After a walk: seal what had no seal, and write down where the walk ended, so that the next one starts there.
-
-        Nothing is written when ``known``, the checkpoint on file, says the same already.
-        """
-        segment = self._active
-        if segment is None:
-            return
-        checkpoint: Checkpoint | None = None
-        if self.damage is None:
-            with suppress(StorageError):  # the next append meets the same trouble and reports it
-                checkpoint = replace(self._describe_end(segment, is_clean=False), walk_from=segment.base_offset)
-        is_new = checkpoint is not None and (
-            known is None or replace(known, producers=b"") != replace(checkpoint, producers=b"")
-        )
-        if unsealed or is_new:
-            self._settle(unsealed, segment, checkpoint)
-
-    def _settle(self, finished: list[LogSegment], segment: LogSegment, checkpoint: Checkpoint | None) -> None:
-        """Off the loop: make the finished segments durable, then the new name, then say so in the checkpoint."""
-        finish_seals = [earlier.seal() for earlier in finished]
-        pending = [earlier for earlier in self._segments if earlier.is_seal_pending]
-        has_new_name = checkpoint is not None and checkpoint.position == 0
-        number = self._checkpoint_file.take_number()
-
-        def settle() -> None:
-            try:
-                for finish_seal in finish_seals:
-                    finish_seal()
-                if finish_seals or has_new_name:
-                    self._sync_directory()
-                if checkpoint is not None:
-                    self._checkpoint_file.write(number, replace(checkpoint, walk_from=_walk_from(pending, segment)))
-            except StorageFailed as error:
-                self._refuse_after(error)
-            except (DiskFailure, OSError):
-                return  # a full disk: the seal is tried again at the stop, or the segment is walked at the next start
-
-        self._later(settle)
-
-    def _later(self, job: Callable[[], None]) -> None:
-        # No thread to be had counts like work that failed: it is made up for at the stop or at the next start.
-        with suppress(RuntimeError):
-            self._background(job)
-
-    def _sync_directory(self) -> None:
-        try:
-            self._files.fsync_dir(self._directory)
-        except OSError as error:
-            raise StorageFailed(f"sync {self._directory}: {error}", error.errno) from error
-
-    def _refuse_after(self, error: StorageFailed) -> None:
-        # A log that was deleted meanwhile has no directory to sync; nobody appends to it any more.
-        if self._refusal is None:
-            self._refusal = error
-
-    # --- reading
-
-    def read(self, offset: int, max_bytes: int, upto: int, *, at_least_one: bool = True) -> LogRead:
-        """Whole batches from the one that holds ``offset``, all below offset ``upto``, out of one segment.
-
-        The view is empty when nothing lies below ``upto`` yet, or when nothing fits and ``at_least_one`` is not set.
-        """
-        if offset >= upto or offset >= self.log_end_offset:
-            if offset > self.log_end_offset or offset < self.log_start_offset:
-                raise OffsetOutOfRange(offset, self.log_start_offset, self.log_end_offset)
-            if offset == self.log_end_offset and self._active is not None:
-                self._active.remember_end()
-            return LogRead(EMPTY, offset, None, 0)
-        if offset < self.log_start_offset:
-            raise OffsetOutOfRange(offset, self.log_start_offset, self.log_end_offset)
-        segment = self._active
-        if segment is None:
-            raise LogClosed(f"{self._directory} is closed")
-        if offset < segment.base_offset:
-            segment = self._segment_for(offset)
-        return segment.read(offset, max_bytes, upto, at_least_one)
-
-    def _segment_for(self, offset: int) -> LogSegment:
-        at = max(bisect_right(self._bases, offset) - 1, 0)
-        segment = self._segments[at]
-        if offset >= segment.next_offset and at + 1 < len(self._segments):
-            segment = self._segments[at + 1]  # compaction removed the end of the one before
-        return segment
-
-    def is_start_warm(self, offset: int) -> bool:
-        """Whether :meth:`read` from ``offset`` on would find its place without waiting for the disk."""
+    def roll(self, now_ms: int) -> None:
+        """Close the segment in use; the next append starts a new one. Nothing happens if there is nothing to close."""
         active = self._active
-        if active is None or not self.log_start_offset <= offset < self.log_end_offset:
-            return True
-        return (active if offset >= active.base_offset else self._segment_for(offset)).is_start_warm(offset)
+        if active is None or active.is_sealed or self._refusal is not None:
+            return
+        active.load_for_seal()
+        self._leave_unsynced(active)
+        self._settle([active], self._describe_end(is_clean=False))
+        self._set_roll_limits()
 
-    def warm_start(self, offset: int) -> None:
-        """Load what that read needs (index, first pages); waits for the disk, so it belongs in a thread."""
-        if self._segments and self.log_start_offset <= offset < self.log_end_offset:
-            with disk_errors(f"read {self._directory}"):
-                self._segment_for(offset).warm_start(offset)
-
-    # --- timestamps
-
-    def offset_for_timestamp(self, timestamp_ms: int) -> TimestampAndOffset | None:
-        """The first record stored with ``timestamp_ms`` or later."""
-        first = max(bisect_right(self._bases, self.log_start_offset) - 1, 0)
-        for segment in self._segments[first:]:
-            if segment.max_timestamp < timestamp_ms:
-                continue
-            for batch in segment.batches_for_timestamp(timestamp_ms):
-                found = self._find_timestamp(batch, timestamp_ms)
-                if found is not None:
-                    return found
-        return None
-
-    def _find_timestamp(self, batch: memoryview, timestamp_ms: int) -> TimestampAndOffset | None:
-        header = parse_header(batch)
-        start = self.log_start_offset
-        if header.max_timestamp < timestamp_ms or header.last_offset < start:
-            return None
-        try:
-            for record in read_records(batch, TIMESTAMP_BUDGET_BYTES):
-                if record.timestamp_ms >= timestamp_ms and record.offset >= start:
-                    return TimestampAndOffset(record.timestamp_ms, record.offset)
-        except (BudgetExceeded, CorruptBatch):
-            # The records cannot be looked at; the batch as a whole is the nearest answer there is.
-            return TimestampAndOffset(header.max_timestamp, max(header.base_offset, start))
-        return None
-
-    def max_timestamp_offset(self) -> TimestampAndOffset | None:
-        """The record with the largest timestamp, the first of them when there are several."""
-        first = max(bisect_right(self._bases, self.log_start_offset) - 1, 0)
-        largest = max((segment.max_timestamp for segment in self._segments[first:]), default=NO_MAX_TIMESTAMP)
-        if largest < 0:
-            return None
-        return self.offset_for_timestamp(largest)
-
-    # --- facts
-
-    @property
-    def directory(self) -> str:
-        return self._directory
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(segment.size_bytes for segment in self._segments)
-
-    @property
-    def segment_count(self) -> int:
-        return len(self._segments)
-
-    @property
-    def is_writable(self) -> bool:
-        return self._refusal is None
-
-    def segments(self) -> Iterator[LogSegment]:
-        return iter(self._segments)
-
-    # --- checkpoints
+    # --- the beginning goes
 
     def advance_log_start_offset(self, offset: int) -> None:
-        """Records below ``offset`` are gone for readers, also after a restart."""
+        """Records below ``offset`` are gone for readers, also after a restart: the checkpoint follows off the loop."""
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise OffsetOutOfRange(offset, self.log_start_offset, self.log_end_offset)
         if offset == self.log_start_offset:
             return
-        before, self.log_start_offset = self.log_start_offset, offset
-        try:
-            self.checkpoint()
-        except DiskFailure:
-            self.log_start_offset = before
-            raise
+        self.log_start_offset = self._checkpoint_file.log_start_offset = offset
         self.epochs.truncate_from_start(offset)
+        self._checkpoint_start_later()
 
-    def checkpoint(self, *, is_clean: bool = False) -> None:
-        """Write down now where recovery may start."""
-        if self._active is None or self.damage is not None:
-            return
-        self._active.write_index()
-        number = self._checkpoint_file.take_number()
-        with disk_errors(f"checkpoint {self._directory}"):
-            self._checkpoint_file.write(number, self._describe_end(self._active, is_clean=is_clean), sync=is_clean)
+    def drop_segments(self) -> list[LogSegment]:
+        """Let go of the segments that lie wholly below the log start, the one in use among them if it does.
 
-    def _checkpoint_later(self, segment: LogSegment) -> None:
-        """Gather the facts here, write them off the loop; a failure only makes the next recovery walk further."""
-        self._checkpoint_due_bytes = segment.size_bytes + CHECKPOINT_INTERVAL_BYTES
-        segment.write_index()
-        number = self._checkpoint_file.take_number()
-        checkpoint = self._describe_end(segment, is_clean=False)
+        Nothing waits for the disk here. Slices of the segments stay good; their files stay until somebody calls their
+        ``delete_files``, which first makes a checkpoint durable that knows the new start, so no offset is given twice.
+        """
+        if self._refusal is not None or self._swap is not None:
+            return []
+        start = self.log_start_offset
+        count = 0
+        while count < len(self._segments) and self._segments[count].next_offset <= start:
+            count += 1
+        if not count:
+            return []
+        dropped, kept = self._segments[:count], self._segments[count:]
+        self._unsynced = [segment for segment in self._unsynced if segment not in dropped]
+        self._set_segments(kept)
+        self._set_quarantined(tuple(one for one in self.quarantined if one.end_offset > start))
+        if not kept:
+            # Nothing is left that could be lost; the log goes on where it ended.
+            self.synced_offset = self.log_end_offset
+            self._set_roll_limits()
+        number, checkpoint = self._checkpoint_file.take_number(), self._describe_end(is_clean=False)
+        for segment in dropped:
+            segment.let_go(partial(self._remove_dropped, segment, number, checkpoint))
+        self._dropped = [*self._still_there(), *dropped]
+        return dropped
 
-        def write() -> None:
-            with suppress(OSError):
-                self._checkpoint_file.write(number, checkpoint)
+    def _remove_dropped(self, segment: LogSegment, number: int, checkpoint: Checkpoint) -> None:
+        """In any thread."""
+        with disk_errors(f"remove {segment.path}"), self._checkpoint_file.held() as is_ours:
+            # A folder that is not ours any more is removed as a whole, or tidied up when it is opened again.
+            if is_ours and self._checkpoint_file.make_durable(number, checkpoint):
+                segment.unlink_files()
 
-        self._later(write)
+    def _still_there(self) -> list[LogSegment]:
+        return [segment for segment in self._dropped if not segment.is_deleted]
 
-    def _describe_end(self, segment: LogSegment, *, is_clean: bool) -> Checkpoint:
-        return self._describe(segment, self.log_end_offset, segment.size_bytes, is_clean=is_clean)
+    # --- segments for others
 
-    def _describe(self, segment: LogSegment, offset: int, position: int, *, is_clean: bool) -> Checkpoint:
-        return Checkpoint(
-            boot_id=self._boot_id,
-            is_clean=is_clean,
-            log_start_offset=self.log_start_offset,
-            offset=offset,
-            segment_base=segment.base_offset,
-            position=position,
-            walk_from=_walk_from(self._segments, segment),
-            max_timestamp=segment.max_timestamp if position else NO_MAX_TIMESTAMP,
-            first_timestamp=segment.first_timestamp,
-            created_ms=segment.created_ms,
-            epochs=tuple(self.epochs.entries),
-            producers=self.producers.encode(),
+    def replace_segments(
+        self, removed: Sequence[LogSegment], added: Sequence[NewSegment], clean_upto: int
+    ) -> list[LogSegment]:
+        """Put ``added`` in the place of ``removed``; see :mod:`storage.replacement`. Waits for the disk.
+
+        Returns the old segments, to be closed by ``delete_files`` when no reader needs them any more. After a
+        :class:`DiskFailure` the log is as it was.
+        """
+        return self._run_swap(self.begin_replacement(removed, added, clean_upto))
+
+    def begin_replacement(
+        self, removed: Sequence[LogSegment], added: Sequence[NewSegment], clean_upto: int
+    ) -> SegmentSwap:
+        """As :meth:`replace_segments`, in steps: ``run`` the swap in a thread, then ``finish`` or ``fail`` it here.
+
+        ``removed`` are sealed, synced neighbours. If the last segment of the log is among them, the new ones must end
+        where it ended: nothing else would remember the log end.
+        """
+        at = self._check_replacement(removed, added)
+        for segment in removed:
+            segment.keep_open()
+        manifest = Manifest(
+            tuple(segment.base_offset for segment in removed), tuple(new.base_offset for new in added), clean_upto
         )
+        # Saying that gaps are normal before there are any does no harm; the other way round they would be damage.
+        checkpoint = replace(self._describe_end(is_clean=False), clean_upto=max(clean_upto, self.clean_upto))
+
+        def end(error: DiskFailure | None) -> list[LogSegment]:
+            self._swap = None
+            if error is not None:
+                self._after_failed_swap(error)
+                return []
+            self.clean_upto = clean_upto
+            segments = [self._taken_in(new, is_sealed=True) for new in added]
+            self._set_segments([*self._segments[:at], *segments, *self._segments[at + len(removed) :]])
+            self._set_quarantined(self.quarantined)
+            self._set_roll_limits()
+            return list(removed)
+
+        self._swap = SegmentSwap(self._directory, self._files, manifest, self._checkpoint_file, checkpoint, end)
+        return self._swap
+
+    def _check_replacement(self, removed: Sequence[LogSegment], added: Sequence[NewSegment]) -> int:
+        if self._refusal is not None:
+            raise copy(self._refusal)
+        if self._swap is not None:
+            raise DiskFailure(f"{self._directory}: segments are being replaced already")
+        if not removed or removed[0] not in self._segments:
+            raise ValueError(f"{self._directory}: no segments of this log to be replaced")
+        at = self._segments.index(removed[0])
+        if list(removed) != self._segments[at : at + len(removed)]:
+            raise ValueError(f"{self._directory}: the segments to be replaced are not neighbours")
+        if any(not one.is_sealed or one.is_seal_pending for one in removed):
+            raise ValueError(f"{self._directory}: a segment to be replaced is still in use")
+        bases = {segment.base_offset for segment in removed}
+        if any(one.segment_base in bases for one in self.quarantined):
+            raise ValueError(f"{self._directory}: a segment to be replaced is damaged")
+        behind = at + len(removed)
+        is_end = behind == len(self._segments)
+        end_offset = self.log_end_offset if is_end else self._bases[behind]
+        check_order(removed, added, end_offset)
+        if is_end and (not added or added[-1].next_offset != end_offset):
+            raise ValueError(f"{self._directory}: the new segments do not reach the log end {end_offset}")
+        return at
+
+    def _taken_in(self, new: NewSegment, *, is_sealed: bool) -> LogSegment:
+        segment = LogSegment.existing(
+            self._directory,
+            new.base_offset,
+            self._files,
+            self._background,
+            limit_bytes=self._settings.segment_bytes,
+            index_interval_bytes=self._settings.index_interval_bytes,
+            next_offset=new.next_offset,
+            size_bytes=new.size_bytes,
+            is_sealed=is_sealed,
+        )
+        segment.gate = self.gate
+        segment.adopt(new.index, new.max_timestamp)
+        segment.first_timestamp = new.first_timestamp
+        return segment
+
+    # --- the end goes
+
+    def truncate(self, offset: int) -> None:
+        """Everything from ``offset`` on is gone, with the whole batch that holds it; waits for the disk.
+
+        Slices that readers hold stay good. After a :class:`DiskFailure` the log is as it was.
+        """
+        if self._refusal is not None:
+            raise copy(self._refusal)
+        if self._swap is not None:
+            raise DiskFailure(f"{self._directory}: segments are being replaced")
+        if offset < 0:
+            raise OffsetOutOfRange(offset, self.log_start_offset, self.log_end_offset)
+        if offset >= self.log_end_offset:
+            return
+        start = self.log_start_offset
+        kept = [segment for segment in self._segments if segment.next_offset <= offset]
+        with disk_errors(f"truncate {self._directory}"):
+            # In a gap the log ends with what is left before it: a walk would find no other end.
+            position, end_offset = self._segments[len(kept)].end_below(offset)
+            if not position:
+                end_offset = kept[-1].next_offset if kept else start
+            if end_offset < start or offset <= start:
+                # Nothing that can be read is left.
+                self._swap_end([], self._segments, min(start, offset))
+                return
+            gone, segments = self._segments[len(kept) :], kept
+            if position:
+                new = write_beginning(gone[0], position, end_offset, self._directory, self._files)
+                segments = [*kept, self._taken_in(new, is_sealed=False)]
+        self._swap_end(segments, gone, end_offset)
+
+    def _swap_end(self, segments: list[LogSegment], gone: list[LogSegment], end_offset: int) -> None:
+        last = segments[-1] if segments else None
+        # Files that wait for their deletion may have the names that come next.
+        waiting = [segment for segment in self._still_there() if segment.next_offset > end_offset]
+        manifest = Manifest(
+            tuple(segment.base_offset for segment in (*gone, *waiting)),
+            (last.base_offset,) if last is not None and not last.is_sealed else (),
+            min(self.clean_upto, end_offset),
+        )
+        # It is true of the longer log as well, which goes on behind it.
+        epochs = LeaderEpochs(self.epochs.entries)
+        epochs.truncate_from_end(end_offset)
+        # The files that are there now are walked: those of the new segment do not have their names yet.
+        producers = producers_below(self.producers, end_offset, self._segments[: -len(gone) + 1 or None])
+        start_before = self.log_start_offset
+        start = self._checkpoint_file.log_start_offset = min(start_before, end_offset)
+        checkpoint = replace(
+            self._describe(last, end_offset, last.size_bytes if last is not None else 0, is_clean=False),
+            log_start_offset=start,
+            clean_upto=manifest.clean_upto,
+            epochs=tuple(epochs.entries),
+            producers=producers.encode(),
+        )
+
+        def end(error: DiskFailure | None) -> list[LogSegment]:
+            self._swap = None
+            if error is not None:
+                self._checkpoint_file.log_start_offset = start_before
+                for segment in gone:
+                    segment.stop_seal(is_stopped=False)
+                self._after_failed_swap(error)
+                return []
+            self._generation += 1
+            self._set_segments(segments)
+            self._unsynced = [segment for segment in self._unsynced if segment not in gone]
+            self._set_quarantined(tuple(one for one in self.quarantined if one.start_offset < end_offset))
+            self.log_start_offset, self.log_end_offset = start, end_offset
+            self.synced_offset = min(self.synced_offset, end_offset)
+            self.clean_upto = manifest.clean_upto
+            self.epochs, self.producers = epochs, producers
+            self._checkpoint_due_bytes = CHECKPOINT_INTERVAL_BYTES + (last.size_bytes if last is not None else 0)
+            self._set_roll_limits()
+            for segment in (*gone, *waiting):
+                segment.forget_files()
+            self._forget_damage()
+            return gone
+
+        for segment in gone:
+            segment.stop_seal()
+        self._swap = SegmentSwap(self._directory, self._files, manifest, self._checkpoint_file, checkpoint, end)
+        self._run_swap(self._swap)
+
+    def _run_swap(self, swap: SegmentSwap) -> list[LogSegment]:
+        try:
+            swap.run()
+        except DiskFailure as error:
+            swap.fail(error)
+            raise
+        return swap.finish()
+
+    def _after_failed_swap(self, error: DiskFailure) -> None:
+        if isinstance(error, StorageFailed):
+            self.poison(error)
+
+    # --- damage
+
+    def _forget_damage(self) -> None:
+        """Offsets of ranges on file may soon belong to good records."""
+        try:
+            if self._files.exists(os.path.join(self._directory, QUARANTINE_NAME)):
+                write_quarantine(self._directory, self._files, self.quarantined)
+        except OSError as error:
+            self.poison(StorageFailed(f"write the damage of {self._directory}: {error}", error.errno))
+
+    def quarantine(self, found: Quarantine) -> None:
+        """These bytes are damaged: keep readers away from them, also after a restart; waits for the disk."""
+        self._set_quarantined(add_range(self.quarantined, found))
+        with disk_errors(f"quarantine a range of {self._directory}"):
+            write_quarantine(self._directory, self._files, self.quarantined)
 
     # --- the end
 
-    def flush(self) -> None:
-        """Make everything appended so far durable; waits for the disk. After a failure the log takes no appends."""
-        segment = self._active
-        if segment is None:
-            return
-        try:
-            segment.flush()
-        except StorageFailed as error:
-            self._refuse_after(error)
-            raise
+    def park(self) -> bool:
+        """Leave everything as a clean stop would, so that the log can be opened again without reading any records.
 
-    def release(self) -> None:
-        """Give back the descriptors and maps of sealed segments; they come back when somebody reads there."""
-        for segment in self._segments:
-            segment.release()
+        Only where nothing is left to be synced or sealed or removed; nothing waits for the disk. True: this object is
+        closed. False: it goes on; where only a checkpoint has to be synced first, that is begun, so ask again later.
+        """
+        if (
+            self._refusal is not None
+            or self._swap is not None
+            or self.synced_offset < self.log_end_offset
+            or any(segment.is_seal_pending for segment in self._segments)
+            or self._still_there()
+        ):
+            return False
+        extent = self.log_start_offset, self.log_end_offset, self.clean_upto
+        if self._is_describable and self._tidied != extent:
+            try:
+                self._tidy(extent)
+            except (OSError, StorageError):
+                return False
+        if self._is_describable and self._tidied != extent:
+            return False
+        self._shut_down()
+        return True
+
+    def _tidy(self, extent: tuple[int, int, int]) -> None:
+        if self._active is not None:
+            self._active.tidy()
+        number, is_vital = self._checkpoint_file.take_number(), self._is_checkpoint_vital
+        checkpoint = self._describe_end(is_clean=True)
+
+        def write() -> None:
+            self._checkpoint_file.write(number, checkpoint, sync=is_vital)
+            self._tidied = extent
+
+        def write_off_the_loop() -> None:
+            with suppress(OSError):
+                write()
+
+        if is_vital:
+            self._later(write_off_the_loop)
+        else:
+            write()
 
     def close(self, *, is_clean: bool = True) -> None:
         """Stop. Clean: cut, sync and seal everything, so that the next start reads no batches; waits for the disk.
 
         Slices that readers still hold stay good.
         """
-        if isinstance(self._refusal, LogClosed):
+        if self.is_closed:
             return
-        is_sound = self._refusal is None
-        self._refusal = LogClosed(f"{self._directory} is closed")
         try:
-            if is_clean and is_sound and self._active is not None:
+            if is_clean and self._refusal is None and self.gate.failure is None:
+                self.flush()
+                self._refusal = LogClosed(f"{self._directory} is closed")
                 for segment in self._segments:
-                    if segment.is_seal_pending or segment is self._active:
+                    if segment.is_seal_pending or not segment.is_sealed:
                         segment.seal()()
                 self.checkpoint(is_clean=True)
         finally:
-            self._checkpoint_file.retire()
-            for segment in self._segments:
-                segment.close()
+            self._shut_down()
+
+    def _shut_down(self) -> None:
+        self._refusal = LogClosed(f"{self._directory} is closed")
+        self._checkpoint_file.retire()
+        for segment in self._segments:
+            segment.close()

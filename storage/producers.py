@@ -74,6 +74,10 @@ class ProducerStates:
     def __contains__(self, producer_id: int) -> bool:
         return producer_id in self._states
 
+    @property
+    def ids(self) -> list[int]:
+        return list(self._states)
+
     def get(self, producer_id: int) -> ProducerState | None:
         return self._states.get(producer_id)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from storage.segment import LogSegment
+    from storage.segment_reading import ReadableSegment
 
 
 class LogRead:
@@ -17,7 +17,7 @@ class LogRead:
 
     __slots__ = ("next_offset", "position", "segment", "view")
 
-    def __init__(self, view: memoryview, next_offset: int, segment: LogSegment | None, position: int) -> None:
+    def __init__(self, view: memoryview, next_offset: int, segment: ReadableSegment | None, position: int) -> None:
         self.view = view
         self.next_offset = next_offset
         self.segment = segment

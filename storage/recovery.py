@@ -1,9 +1,10 @@
 """Opening a log that exists: from its checkpoint after a clean stop, by walking its batches after any other.
 
 After a kill the page cache is whole, so the walk starts at the newest checkpoint. After a power cut (another boot id)
-only sealed segments are known to be on disk, so everything behind them is walked with its CRCs. A walk ends in one of
-three ways: zeros to the end of the file are a clean end; a bad batch with nothing but zeros behind it is a torn tail
-and is cut; anything else is damage, and the log is opened for reading up to it, with nothing cut or rewritten.
+only sealed segments are known to be on disk, so everything behind them is walked with its CRCs. What
+:mod:`storage.walk` finds in each file is put together here: zeros behind the end and a torn tail are cut; damage with
+good batches behind it is set apart as a range that cannot be read, and the log goes on; damage at the end leaves the
+log open for reading up to it, with nothing cut or rewritten, because nobody knows which offsets were given out.
 
 Cutting a file in place is fine here and only here: nobody holds a slice of it yet.
 """
@@ -12,50 +13,55 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Final
 
-from storage.batch import BatchHeader, is_intact, parse_header
-from storage.checkpoint import Checkpoint, CheckpointFile
+from storage.batch import BatchHeader
+from storage.checkpoint import CHECKPOINT_NAME, Checkpoint, CheckpointFile
 from storage.epochs import LeaderEpochs
 from storage.errors import disk_errors
 from storage.files import Files
-from storage.format import HEADER_BYTES, LENGTH_OVERHEAD, MIN_BATCH_LENGTH, NO_TIMESTAMP, STEP
+from storage.format import HEADER_BYTES, NO_TIMESTAMP
 from storage.index import NO_MAX_TIMESTAMP, SparseIndex, decode_sealed
 from storage.log import Damage, Log, LogState
 from storage.producers import ProducerStates
+from storage.quarantine import Quarantine, read_quarantine, write_quarantine
+from storage.replacement import finish_replacement
 from storage.segment import LogSegment, index_name, segment_name
 from storage.settings import Background, LogSettings
+from storage.walk import Ending, SegmentWalk, Walked, is_zero
 from storage.windows import EMPTY
 
 _NAME_DIGITS: Final = 20
-_CHUNK_BYTES: Final = 1024 * 1024
-_ZEROS: Final = bytes(_CHUNK_BYTES)
+_FETCH_BYTES: Final = 1024 * 1024
+_NEVER: Final = 2**63
+# Segments whose seals may be in work at the same time, where no checkpoint says which were.
+_SEALS_IN_WORK_MAX: Final = 8
+
+# See Log: called at the first append of a run, returns what its first sync has to wait for.
+FirstAppend = Callable[[], Callable[[], None]]
 
 
-def open_log(directory: str, files: Files, background: Background, settings: LogSettings, boot_id: str) -> Log:
+def open_log(
+    directory: str,
+    files: Files,
+    background: Background,
+    settings: LogSettings,
+    boot_id: str,
+    *,
+    on_first_append: FirstAppend | None = None,
+) -> Log:
     """The log in ``directory``, which exists."""
     with disk_errors(f"open {directory}"):
+        finish_replacement(directory, files)
         opening = _Opening(directory, files, background, settings, boot_id)
-        log = Log(directory, files, background, settings, boot_id, opening.run())
+        state = opening.run()
+        log = Log(directory, files, background, settings, boot_id, state, on_first_append=on_first_append)
         if opening.is_walked:
             log.settle_walked(opening.unsealed, opening.checkpoint)
     return log
-
-
-@dataclass(slots=True)
-class _Walked:
-    """Where the walk of one segment ended; ``reason`` says why it is damage, if it is."""
-
-    index: SparseIndex
-    position: int
-    next_offset: int
-    max_timestamp: int
-    first_timestamp: int
-    size_bytes: int
-    is_torn: bool
-    reason: str | None
 
 
 class _Opening:
@@ -68,54 +74,72 @@ class _Opening:
         self.files = files
         self.background = background
         self.settings = settings
-        self.boot_id = boot_id
         self.checkpoint = CheckpointFile(directory, files).read()
         self.bases = sorted(_base_offsets(files.listdir(directory)))
-        self.sizes = {base: files.size_of(self.path(base)) for base in self.bases}
+        known = read_quarantine(directory, files)
+        # None: the list of ranges is lost, and only a look at everything brings it back.
+        self.is_quarantine_lost = known is None
+        self.known = known or ()
+        self.clean_upto = self.checkpoint.clean_upto if self.checkpoint else 0
         self.epochs = LeaderEpochs(self.checkpoint.epochs if self.checkpoint else ())
         self.producers = ProducerStates.decode(self.checkpoint.producers if self.checkpoint else b"")
         # After a kill, in contrast to a power cut, everything that was written can be read.
         self.is_same_boot = self.checkpoint is not None and boot_id != "" and self.checkpoint.boot_id == boot_id
+        # An epoch with its first offset, of which only one batch was seen.
+        self.new_epoch: tuple[int, int] | None = None
         # Batches from this offset on are not yet in epochs and producers.
         self.replay_from = self.checkpoint.offset if self.checkpoint else 0
         self.segments: list[LogSegment] = []
         # Walked, and to be sealed once it is certain that none of them takes appends.
         self.unsealed: list[LogSegment] = []
+        self.quarantined: list[Quarantine] = []
+        self.torn_bytes = 0
         self.damage: Damage | None = None
         self.is_walked = False
+        self.is_checkpoint_synced = False
+        self.synced_upto = 0
 
     def path(self, base_offset: int) -> str:
         return os.path.join(self.directory, segment_name(base_offset))
 
     def run(self) -> LogState:
+        self.remove_below_start()
+        self.sizes = {base: self.files.size_of(self.path(base)) for base in self.bases}
         checkpoint = self.checkpoint
-        if (
-            checkpoint is not None
-            and checkpoint.is_clean
-            and self.bases[-1:] == [checkpoint.segment_base]
-            and checkpoint.position == self.sizes[checkpoint.segment_base]
-        ):
+        if checkpoint is not None and self.is_as_left(checkpoint) and not self.is_quarantine_lost:
             self.trust(len(self.bases))
-            self.segments[-1].know_timestamps(
-                checkpoint.max_timestamp, checkpoint.first_timestamp, checkpoint.created_ms
-            )
+            self.quarantined.extend(self.known)
+            if self.segments:
+                self.segments[-1].know_timestamps(
+                    checkpoint.max_timestamp, checkpoint.first_timestamp, checkpoint.created_ms
+                )
             return self.state(checkpoint.offset)
         self.remove_empty_end()
         if not self.bases:
             return self.without_segments()
-        log_end_offset = self.walk()
         self.is_walked = True
-        return self.state(log_end_offset)
+        return self.state(self.walk())
+
+    def is_as_left(self, checkpoint: Checkpoint) -> bool:
+        """Whether a clean stop left exactly these files."""
+        if not checkpoint.is_clean:
+            return False
+        if not self.bases:
+            return checkpoint.log_start_offset == checkpoint.offset
+        base = self.bases[-1]
+        return base == checkpoint.segment_base and checkpoint.position == self.sizes[base]
 
     def state(self, log_end_offset: int) -> LogState:
         log_start_offset = self.checkpoint.log_start_offset if self.checkpoint else 0
-        if self.bases:
+        if self.bases and self.bases[0] > self.clean_upto:  # else compaction removed what came before
             log_start_offset = max(log_start_offset, self.bases[0])
         if self.checkpoint is not None and self.checkpoint.offset > log_end_offset:
             self.epochs.truncate_from_end(log_end_offset)
             self.producers.truncate(log_end_offset)
         log_start_offset = min(log_start_offset, log_end_offset)
         self.epochs.truncate_from_start(log_start_offset)
+        if self.checkpoint is not None and self.checkpoint.offset > log_end_offset and self.damage is None:
+            self.replace_checkpoint(self.checkpoint, log_start_offset, log_end_offset)
         return LogState(
             self.segments,
             log_start_offset,
@@ -123,28 +147,88 @@ class _Opening:
             self.epochs,
             self.producers,
             self.damage,
+            clean_upto=min(self.clean_upto, log_end_offset),
+            quarantined=tuple(one for one in self.quarantined if one.end_offset > log_start_offset),
+            torn_bytes=self.torn_bytes,
         )
 
+    def replace_checkpoint(self, stale: Checkpoint, log_start_offset: int, log_end_offset: int) -> None:
+        """It tells of batches that are gone, whose offsets others will get: it must not be found again, ever."""
+        last = self.segments[-1] if self.segments else None
+        checkpoint = replace(
+            stale,
+            is_clean=False,
+            log_start_offset=log_start_offset,
+            offset=log_end_offset,
+            segment_base=last.base_offset if last is not None else log_end_offset,
+            position=last.size_bytes if last is not None else 0,
+            walk_from=min(stale.walk_from, last.base_offset if last is not None else log_end_offset),
+            max_timestamp=last.max_timestamp if last is not None else NO_MAX_TIMESTAMP,
+            first_timestamp=last.first_timestamp if last is not None else NO_MAX_TIMESTAMP,
+            epochs=tuple(self.epochs.entries),
+            producers=self.producers.encode(),
+            clean_upto=min(self.clean_upto, log_end_offset),
+        )
+        file = CheckpointFile(self.directory, self.files)
+        file.write(file.take_number(), checkpoint, sync=True)
+
+    # --- files that say nothing
+
+    def remove_below_start(self) -> None:
+        """Retention was done with these files; a stop came before they were gone.
+
+        What the checkpoint does not know of its producers stays for now: it has to be looked at.
+        """
+        checkpoint = self.checkpoint
+        if checkpoint is None:
+            return
+        start = min(checkpoint.log_start_offset, checkpoint.offset)
+        while self.bases and self.bases[0] < start:
+            # The last file of a log that was emptied ends where the checkpoint says that the log goes on.
+            end = self.bases[1] if len(self.bases) > 1 else checkpoint.segment_base
+            if not self.bases[0] < end <= start:
+                return
+            self.sync_checkpoint()
+            self.remove(self.bases[0])
+
+    def sync_checkpoint(self) -> None:
+        """What is only in the checkpoint from here on must not go with the next power cut."""
+        if self.is_checkpoint_synced:
+            return
+        fd = self.files.open_read(os.path.join(self.directory, CHECKPOINT_NAME))
+        try:
+            self.files.fsync(fd)
+        finally:
+            self.files.close(fd)
+        self.files.fsync_dir(self.directory)
+        self.is_checkpoint_synced = True
+
     def without_segments(self) -> LogState:
-        if self.checkpoint is None:
+        """Nothing is there: the log was emptied, never got its first batch on disk, or lost its files."""
+        checkpoint = self.checkpoint
+        if checkpoint is None:
             return self.state(0)
-        start = self.checkpoint.log_start_offset
-        if self.is_same_boot and self.checkpoint.offset > start:
+        start = checkpoint.log_start_offset
+        if checkpoint.offset > start and (self.is_same_boot or checkpoint.is_clean):
             self.damage = Damage(self.directory, 0, start, "the segments are missing")
         return self.state(start)
 
     def remove_empty_end(self) -> None:
         """A process killed between making a file and writing its first batch leaves a file of zeros."""
-        while len(self.bases) > 1 or (self.bases and self.bases[0] == 0):
+        while self.bases and (len(self.bases) > 1 or self.is_base_known(self.bases[0])):
             base = self.bases[-1]
             if not self.is_empty(base) or self.checkpoint_is_inside(base):
                 return
             self.remove(base)
 
+    def is_base_known(self, base_offset: int) -> bool:
+        """Whether the log would go on at ``base_offset`` without this file, too."""
+        return base_offset == (self.checkpoint.log_start_offset if self.checkpoint else 0)
+
     def checkpoint_is_inside(self, base_offset: int) -> bool:
         """Whether batches were in this file for certain."""
         checkpoint = self.checkpoint
-        if checkpoint is None or not self.is_same_boot:
+        if checkpoint is None or not (self.is_same_boot or checkpoint.is_clean):
             return False
         return checkpoint.segment_base == base_offset and checkpoint.position > 0
 
@@ -152,24 +236,20 @@ class _Opening:
         size = self.sizes[base_offset]
         if size == 0:
             return True
-        view = self.map(base_offset)
-        return is_zero(view, 0, min(size, HEADER_BYTES)) and is_zero(view, 0, size)
+        fd = self.files.open_read(self.path(base_offset))
+        try:
+            view = memoryview(self.files.pread(fd, HEADER_BYTES, 0))
+            if not is_zero(view, 0, len(view)):
+                return False
+            return is_zero(self.files.map_readonly(fd, 0, size), 0, size)
+        finally:
+            self.files.close(fd)
 
     def remove(self, base_offset: int) -> None:
         self.files.unlink(self.path(base_offset))
         with suppress(OSError):
             self.files.unlink(os.path.join(self.directory, index_name(base_offset)))
         self.bases.remove(base_offset)
-
-    def map(self, base_offset: int) -> memoryview:
-        size = self.sizes[base_offset]
-        if size == 0:
-            return EMPTY
-        fd = self.files.open_read(self.path(base_offset))
-        try:
-            return self.files.map_readonly(fd, 0, size)
-        finally:
-            self.files.close(fd)
 
     # --- segments that need no look
 
@@ -194,13 +274,28 @@ class _Opening:
             is_sealed=is_sealed,
         )
 
+    def is_sealed(self, base_offset: int) -> bool:
+        """Whether the file carries a seal that fits: it is whole, and was synced."""
+        data = self.files.read_file(os.path.join(self.directory, index_name(base_offset)))
+        return data is not None and decode_sealed(base_offset, data, self.sizes[base_offset]) is not None
+
     def sealed_count(self) -> int:
-        """How many segments from the first one on carry a seal that fits."""
-        for at, base in enumerate(self.bases[:-1]):
-            data = self.files.read_file(os.path.join(self.directory, index_name(base)))
-            if data is None or decode_sealed(base, data, self.sizes[base]) is None:
-                return at
-        return max(len(self.bases) - 1, 0)
+        """How many segments from the first one on carry a seal that fits; the last one does not count."""
+        return next((at for at, base in enumerate(self.bases[:-1]) if not self.is_sealed(base)), len(self.bases) - 1)
+
+    def find_synced(self, first: int) -> int:
+        """Everything below the offset that this returns was there, or was synced, for certain."""
+        checkpoint = self.checkpoint
+        synced = self.bases[first]
+        if checkpoint is not None:
+            # A seal proves its own segment only: seals are made in threads, and one may overtake another.
+            if self.is_same_boot or checkpoint.is_clean:
+                return max(synced, checkpoint.offset)
+            return max(synced, min(checkpoint.walk_from, checkpoint.segment_base))
+        for at in range(len(self.bases) - 1, first + _SEALS_IN_WORK_MAX, -1):
+            if self.is_sealed(self.bases[at]):
+                return max(synced, self.bases[at - _SEALS_IN_WORK_MAX])
+        return synced
 
     # --- the walk
 
@@ -208,29 +303,30 @@ class _Opening:
         """Walk what cannot be trusted; the offset at which the log ends."""
         first, start = self.walk_start()
         self.trust(first)
-        next_offset = self.bases[first]
+        self.quarantined.extend(one for one in self.known if one.segment_base < self.bases[first])
+        self.synced_upto = self.find_synced(first)
+        found: list[Walked] = []
         for at in range(first, len(self.bases)):
-            base = self.bases[at]
-            if base != next_offset and at > first:
-                self.damage = Damage(self.path(base), 0, next_offset, f"offsets {next_offset}..{base - 1} are missing")
-                return next_offset
-            walked = self.walk_segment(base, start if at == first else None)
-            next_offset = walked.next_offset
-            if walked.reason is None and walked.is_torn and at + 1 < len(self.bases):
-                walked.reason = "torn, but not the last segment"
-            if walked.reason is None and start is not None and at == first and next_offset < start.offset:
-                walked.reason = f"ends before offset {start.offset}, which was there"
-            if walked.reason is not None:
-                self.damage = Damage(self.path(base), walked.position, next_offset, walked.reason)
-                self.keep_damaged(base, walked)
-                return next_offset
-            self.keep(base, walked, is_last=at + 1 == len(self.bases))
-        return next_offset
+            found.append(self.walk_segment(at, start if at == first else None))
+            if self.is_tail_lost(at, found[-1]):
+                break
+        if self.new_epoch is not None:
+            self.epochs.assign(*self.new_epoch)
+        return self.put_together(first, found)
+
+    def is_tail_lost(self, at: int, walked: Walked) -> bool:
+        """Whether a power cut took the end of this segment: then nothing behind it was ever synced, either."""
+        if self.is_same_boot or at + 1 == len(self.bases) or walked.next_offset < self.synced_upto:
+            return False
+        if walked.ending is Ending.CLEAN:
+            next_base = self.bases[at + 1]
+            return next_base > max(walked.next_offset, self.clean_upto)
+        return walked.ending is Ending.TORN
 
     def walk_start(self) -> tuple[int, Checkpoint | None]:
         """The number of the first segment to walk, and the checkpoint to start from inside it, if it may be used."""
         checkpoint = self.checkpoint
-        if checkpoint is None:
+        if checkpoint is None or self.is_quarantine_lost:
             return 0, None
         # Always from the checkpoint's segment at the latest: what follows it has to be replayed.
         at = max(bisect_right(self.bases, checkpoint.segment_base) - 1, 0)
@@ -240,58 +336,169 @@ class _Opening:
             return min(at, max(bisect_right(self.bases, checkpoint.walk_from) - 1, 0)), None
         return min(at, self.sealed_count()), None
 
-    def walk_segment(self, base_offset: int, start: Checkpoint | None) -> _Walked:
-        view = self.map(base_offset)
-        size = len(view)
-        index = SparseIndex(base_offset)
-        position, offset, max_timestamp = 0, base_offset, NO_MAX_TIMESTAMP
-        if start is not None:
-            index = self.known_index(base_offset, view, start.position)
-            if len(index):
-                # Between the last entry and the checkpoint lies a page or two: walked as well, to know it is there.
-                position, offset = index.boundary_before(start.position)
-                max_timestamp = start.max_timestamp
-        interval = self.settings.index_interval_bytes
-        indexed = index.last_position
-        while True:
-            end = batch_end(view, position, offset)
-            if end is None:
-                break
-            header = parse_header(view, position)
-            if position - indexed >= interval:
-                index.add(offset, position, max_timestamp)
-                indexed = position
-            max_timestamp = max(max_timestamp, header.max_timestamp)
-            if offset >= self.replay_from:
-                self.replay(header)
-            offset = header.last_offset + 1
-            position = end
-        first_timestamp = max(parse_header(view).max_timestamp, NO_TIMESTAMP) if position else NO_MAX_TIMESTAMP
-        is_torn, reason = what_follows(view, position)
-        return _Walked(index, position, offset, max_timestamp, first_timestamp, size, is_torn, reason)
+    def walk_segment(self, at: int, start: Checkpoint | None) -> Walked:
+        base = self.bases[at]
+        size = self.sizes[base]
+        if not size:
+            return self.walk_view(base, at, EMPTY, None, None)
+        fd = self.files.open_read(self.path(base))
+        try:
+            view = self.files.map_readonly(fd, 0, size)
+            scratch = memoryview(bytearray(min(size, _FETCH_BYTES)))
 
-    def known_index(self, base_offset: int, view: memoryview, position: int) -> SparseIndex:
-        """The entries on file below ``position``, if the last of them still names a batch; else none."""
+            def fetch(position: int, end: int) -> None:
+                while position < end:
+                    read = self.files.preadv(fd, [scratch[: end - position]], position)
+                    if read <= 0:
+                        raise OSError(f"{self.path(base)} ends at {position} instead of {size}")
+                    position += read
+
+            return self.walk_view(base, at, view, start, fetch)
+        finally:
+            self.files.close(fd)
+
+    def walk_view(
+        self,
+        base_offset: int,
+        at: int,
+        view: memoryview,
+        start: Checkpoint | None,
+        fetch: Callable[[int, int], None] | None,
+    ) -> Walked:
+        walk = SegmentWalk(
+            view,
+            base_offset,
+            index_interval_bytes=self.settings.index_interval_bytes,
+            clean_upto=self.clean_upto,
+            limit_offset=self.bases[at + 1] if at + 1 < len(self.bases) else None,
+            is_same_boot=self.is_same_boot,
+            synced_upto=_NEVER if not self.is_same_boot and self.is_sealed(base_offset) else self.synced_upto,
+            known=self.known,
+            fetch=fetch,
+        )
+        if start is not None:
+            index = self.known_index(base_offset, start.position)
+            position, offset = index.boundary_before(start.position)
+            # Between the last entry and the checkpoint lies a page or two: walked as well, to know it is there.
+            if len(index) and walk.is_good_at(position, offset):
+                walked = walk.run(
+                    self.replay,
+                    replay_from=self.replay_from,
+                    index=index,
+                    position=position,
+                    offset=offset,
+                    max_timestamp=start.max_timestamp,
+                )
+                walked.first_timestamp = start.first_timestamp
+                before = (one for one in self.known if one.segment_base == base_offset and one.position < position)
+                walked.quarantined[:0] = before
+                return walked
+        return walk.run(self.replay, replay_from=self.replay_from)
+
+    def known_index(self, base_offset: int, position: int) -> SparseIndex:
+        """The entries on file below ``position``."""
         data = self.files.read_file(os.path.join(self.directory, index_name(base_offset)))
         index = SparseIndex.decode(base_offset, data or b"")
         index.cut(position)
-        at, offset = index.boundary_before(position)
-        return index if batch_end(view, at, offset) is not None else SparseIndex(base_offset)
+        return index
 
     def replay(self, header: BatchHeader) -> None:
-        if header.partition_leader_epoch > self.epochs.latest:
-            self.epochs.assign(header.partition_leader_epoch, header.base_offset)
+        epoch = header.partition_leader_epoch
+        if epoch != self.epochs.latest or self.new_epoch is not None:
+            self.replay_epoch(epoch, header.base_offset)
         if header.producer_id >= 0:
             append_time_ms = header.max_timestamp if header.timestamp_type else NO_TIMESTAMP
             self.producers.record(header, header.base_offset, append_time_ms, header.max_timestamp)
 
-    # --- what the walk found, as segments
+    def replay_epoch(self, epoch: int, offset: int) -> None:
+        """Epochs only rise, and they are not under the CRC: a new one counts when the next batch does not fall back."""
+        if epoch < 0:
+            return
+        if self.new_epoch is not None and epoch >= self.new_epoch[0]:
+            self.epochs.assign(*self.new_epoch)
+        self.new_epoch = (epoch, offset) if epoch > self.epochs.latest else None
 
-    def keep(self, base_offset: int, walked: _Walked, *, is_last: bool) -> None:
-        if walked.position == 0 and is_last and (self.segments or base_offset == 0):
+    # --- what the walk found, as one log
+
+    def put_together(self, first: int, found: list[Walked]) -> int:
+        """Judge each segment by what follows it; the offset at which the log ends. Only then is anything changed."""
+        bases = self.bases[first:]
+        count = len(found)
+        while count and not found[count - 1].position:
+            count -= 1
+        if not count and not first:
+            count = 1  # not one good batch in the whole log: the first file still says where it goes on
+        end_offset = found[count - 1].next_offset if count else bases[0]
+        self.damage = self.damage_behind(bases, found, count, end_offset)
+        for at in range(count - 1):
+            self.judge_end(bases, found, at)
+        self.note_quarantine(found[:count])
+        if self.damage is None:
+            self.torn_bytes = sum(walked.torn_bytes for walked in found[max(count - 1, 0) :])
+            self.torn_bytes += sum(self.sizes[base] for base in bases[len(found) :])
+            for base in bases[count:]:
+                self.remove(base)
+        for at in range(count):
+            self.keep(bases[at], found[at], is_last=at + 1 == count)
+        if not count and self.damage is None:
+            self.reopen_last()
+        return end_offset
+
+    def damage_behind(self, bases: list[int], found: list[Walked], count: int, end_offset: int) -> Damage | None:
+        """Why the log cannot go on behind its last good batch, if it cannot."""
+        for base, walked in list(zip(bases, found, strict=False))[max(count - 1, 0) :]:
+            if walked.ending is Ending.DAMAGED:
+                return Damage(self.path(base), walked.position, end_offset, walked.reason)
+        checkpoint = self.checkpoint
+        reason = None
+        if checkpoint is not None and (self.is_same_boot or checkpoint.is_clean) and end_offset < checkpoint.offset:
+            reason = f"the log ends before offset {checkpoint.offset}, which was there"
+        elif self.is_same_boot and bases[count:]:
+            # After a kill no more than one file may be without a batch, and it begins where the others end.
+            is_end_clean = not count or found[count - 1].ending is Ending.CLEAN
+            if not is_end_clean or bases[count:] != [end_offset]:
+                reason = "files without a good batch follow"
+        if reason is None:
+            return None
+        at = max(count - 1, 0)
+        return Damage(self.path(bases[at]), found[at].position, end_offset, reason)
+
+    def judge_end(self, bases: list[int], found: list[Walked], at: int) -> None:
+        """Another segment with good batches follows: what is missing before it is a range like any other."""
+        walked, next_base = found[at], bases[at + 1]
+        if walked.ending is Ending.CLEAN:
+            if walked.next_offset == next_base or next_base <= self.clean_upto:
+                walked.next_offset = next_base
+                return
+            size_bytes, reason = 0, "records are missing"
+        else:
+            size_bytes = walked.size_bytes - walked.position
+            reason = walked.reason or "a torn batch"
+        range_ = Quarantine(bases[at], walked.position, size_bytes, walked.next_offset, next_base, reason)
+        if range_.end_offset > range_.start_offset or size_bytes:
+            walked.quarantined.append(self.as_known(range_))
+        walked.position += size_bytes
+        walked.next_offset = next_base
+
+    def as_known(self, new: Quarantine) -> Quarantine:
+        for one in self.known:
+            if (one.segment_base, one.position, one.start_offset) == (new.segment_base, new.position, new.start_offset):
+                return one
+        return new
+
+    def note_quarantine(self, found: list[Walked]) -> None:
+        """Durable before any file is touched: a range is told the same way after every start."""
+        for walked in found:
+            self.quarantined.extend(walked.quarantined)
+        if self.is_quarantine_lost or set(self.quarantined) != set(self.known):
+            write_quarantine(self.directory, self.files, self.quarantined)
+
+    def keep(self, base_offset: int, walked: Walked, *, is_last: bool) -> None:
+        if is_last and self.damage is not None:
+            self.keep_damaged(base_offset, walked)
+            return
+        if not walked.position and is_last and self.is_base_known(base_offset):
             self.remove(base_offset)
-            if self.segments:
-                self.reopen_last()
             return
         if walked.position < walked.size_bytes:
             fd = self.files.open_write(self.path(base_offset))
@@ -300,6 +507,7 @@ class _Opening:
             finally:
                 self.files.close(fd)
         segment = self.segment(base_offset, walked.next_offset, walked.position, is_sealed=not is_last)
+        segment.synced_bytes = 0
         self.adopt(segment, walked)
         self.files.replace_file(segment.index_path, walked.index.encode(), sync=False)
         walked.index.written_count = len(walked.index)
@@ -307,7 +515,7 @@ class _Opening:
         if not is_last:
             self.unsealed.append(segment)
 
-    def keep_damaged(self, base_offset: int, walked: _Walked) -> None:
+    def keep_damaged(self, base_offset: int, walked: Walked) -> None:
         # Nothing on disk is changed: the file goes on behind the end we serve, so it must not be cut or extended.
         segment = self.segment(base_offset, walked.next_offset, walked.position, is_sealed=True)
         # The seal on file, if any, speaks of the whole file; this segment never gets one of its own.
@@ -315,7 +523,7 @@ class _Opening:
         self.adopt(segment, walked)
         self.segments.append(segment)
 
-    def adopt(self, segment: LogSegment, walked: _Walked) -> None:
+    def adopt(self, segment: LogSegment, walked: Walked) -> None:
         created_ms = 0
         if self.checkpoint is not None and self.checkpoint.segment_base == segment.base_offset:
             created_ms = self.checkpoint.created_ms
@@ -323,12 +531,9 @@ class _Opening:
         segment.adopt(walked.index, walked.max_timestamp)
 
     def reopen_last(self) -> None:
-        """The segment behind was empty after all, so this one takes the next append."""
+        """No file behind the sealed ones holds a batch, so the last of those takes the next append."""
         last = self.segments[-1]
         self.segments[-1] = self.segment(last.base_offset, last.next_offset, last.size_bytes, is_sealed=False)
-        if last in self.unsealed:
-            self.unsealed.remove(last)
-            self.segments[-1].adopt(last.index, last.max_timestamp)
 
 
 def _base_offsets(names: list[str]) -> list[int]:
@@ -337,44 +542,3 @@ def _base_offsets(names: list[str]) -> list[int]:
         for name in names
         if len(name) == _NAME_DIGITS + 4 and name.endswith(".log") and name[:_NAME_DIGITS].isdecimal()
     ]
-
-
-def batch_end(view: memoryview, position: int, offset: int) -> int | None:
-    """The end of the batch at ``position`` if it is intact and begins at ``offset``."""
-    if position + HEADER_BYTES > len(view):
-        return None
-    base_offset, length, _ = STEP.unpack_from(view, position)
-    if base_offset != offset or length < MIN_BATCH_LENGTH:
-        return None
-    end: int = position + length + LENGTH_OVERHEAD
-    if end > len(view) or not is_intact(view[position:end]):
-        return None
-    return end
-
-
-def what_follows(view: memoryview, position: int) -> tuple[bool, str | None]:
-    """What lies behind the last good batch: (is it a torn batch, or why it is damage)."""
-    size = len(view)
-    if is_zero(view, position, min(size, position + HEADER_BYTES)):
-        if is_zero(view, position, size):
-            return False, None
-        return False, "bytes after empty space"
-    bad_end = position + HEADER_BYTES
-    if bad_end <= size:
-        length = STEP.unpack_from(view, position)[1]
-        # A write torn inside the length leaves a smaller length; then everything behind it is zero as well.
-        if MIN_BATCH_LENGTH <= length <= size - position - LENGTH_OVERHEAD:
-            bad_end = position + length + LENGTH_OVERHEAD
-    if is_zero(view, bad_end, size):
-        return True, None
-    return False, "a batch that does not fit its CRC, with bytes behind it"
-
-
-def is_zero(view: memoryview, start: int, end: int) -> bool:
-    while start < end:
-        size = min(_CHUNK_BYTES, end - start)
-        piece = bytes(view[start : start + size])
-        if piece != (_ZEROS if size == _CHUNK_BYTES else _ZEROS[:size]):
-            return False
-        start += size
-    return True

@@ -1,7 +1,10 @@
-"""Whether bytes of a map are in memory, asked of the kernel without touching them (mincore).
+"""Whether bytes of a file are in memory, asked of the kernel without touching them.
 
 Reading a byte to find out would not do: a read that may not wait still starts reading ahead, megabytes at a time, and
-that work is done by whoever asked.
+that work is done by whoever asked. Linux 6.5 and newer count the cached pages of a file in one go (cachestat: 3 to 6 µs
+for a megabyte, 19 µs when it was written in small pieces); older ones are asked about each page of a map (mincore: 22
+to 38 µs). A page on its way from the disk counts as cached for the former only; who touches it waits for the rest of
+that one read, which somebody else has begun.
 """
 
 from __future__ import annotations
@@ -38,8 +41,51 @@ _get_buffer.argtypes = (ctypes.py_object, ctypes.POINTER(_Buffer), ctypes.c_int)
 _release_buffer = ctypes.pythonapi.PyBuffer_Release
 _release_buffer.argtypes = (ctypes.POINTER(_Buffer),)
 _release_buffer.restype = None
-_mincore = ctypes.CDLL(None, use_errno=True).mincore
+_libc = ctypes.CDLL(None, use_errno=True)
+_mincore = _libc.mincore
 _mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p)
+
+# New calls have the same number on all machines that Python is built for here, x86_64 and arm64 among them.
+_CACHESTAT_NUMBER: Final = 451
+_NO_FLAGS: Final = 0
+
+
+class _Range(ctypes.Structure):
+    """struct cachestat_range"""
+
+    _fields_ = (("off", ctypes.c_uint64), ("len", ctypes.c_uint64))
+
+
+class _Counts(ctypes.Structure):
+    """struct cachestat"""
+
+    _fields_ = (
+        ("nr_cache", ctypes.c_uint64),
+        ("nr_dirty", ctypes.c_uint64),
+        ("nr_writeback", ctypes.c_uint64),
+        ("nr_evicted", ctypes.c_uint64),
+        ("nr_recently_evicted", ctypes.c_uint64),
+    )
+
+
+_syscall = _libc.syscall
+_syscall.argtypes = (ctypes.c_long, ctypes.c_uint, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint)
+_syscall.restype = ctypes.c_long
+
+
+def is_cached(fd: int, start: int, end: int) -> bool | None:
+    """Whether every page of these bytes of the file is in memory; None when the kernel does not tell."""
+    if end <= start:
+        return True
+    start &= ~(_PAGE_BYTES - 1)
+    counts = _Counts()
+    # Made anew for each call, because threads may ask at the same time.
+    if _syscall(
+        _CACHESTAT_NUMBER, fd, ctypes.byref(_Range(start, end - start)), ctypes.byref(counts), _NO_FLAGS
+    ):  # not known to this kernel, forbidden, or no file it can be asked about: the other way answers
+        return None
+    cached: int = counts.nr_cache
+    return cached >= (end - start + _PAGE_BYTES - 1) // _PAGE_BYTES
 
 
 def is_resident(view: memoryview) -> bool:

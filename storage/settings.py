@@ -17,5 +17,6 @@ class LogSettings:
 
     segment_bytes: int = 1024 * 1024 * 1024
     segment_ms: int = 7 * 24 * 60 * 60 * 1000
+    segment_jitter_ms: int = 0
     index_interval_bytes: int = 4096
     timestamp_type: int = CREATE_TIME

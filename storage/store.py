@@ -1,9 +1,12 @@
-"""The data directory: one folder per partition, one lock for all, and a marker that says how the last run ended.
+"""The data directory: one folder per partition, one lock for all, and what says how the last run ended.
 
 A partition's folder, ``<topic>-<partition>``, exists only from its first append; until then its log is an object in
 memory. ``partition.metadata`` in it names the topic id, in Kafka's own words, so that a folder left over from an
 earlier topic of the same name is recognised and moved aside, never served. Deleting renames first and removes the
-files off the loop; what a stop left behind is removed at the next start.
+files off the loop, one folder after the other; what a stop left behind is removed at the next start.
+
+After a clean stop there is a marker, and every log opens from its checkpoint when it is first asked for. Otherwise
+:attr:`LogStore.unclean_folders` names those that the last run wrote to, or all of them when that is not known.
 """
 
 from __future__ import annotations
@@ -11,6 +14,9 @@ from __future__ import annotations
 import base64
 import os
 import re
+import threading
+from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
@@ -19,6 +25,7 @@ from storage.files import Files
 from storage.log import Log
 from storage.recovery import open_log
 from storage.settings import Background, LogSettings
+from storage.written import WrittenList
 
 LOCK_NAME: Final = ".lock"
 CLEAN_NAME: Final = "clean_shutdown"
@@ -55,27 +62,93 @@ class LogStore:
         self._lock_fd: int | None = None
         self._boot_id = ""
         self._folders: set[str] = set()
+        # Folders that the last run may have left in any state and that were not opened since.
+        self._unclean: set[str] = set()
         self._logs: dict[str, Log] = {}
+        # Folders of earlier runs that are there for readers, but perhaps not yet on the disk.
+        self._loose: set[str] = set()
+        # Logs whose folder comes with their first append.
+        self._unmade: set[str] = set()
+        self._has_parked = False
+        self._written = WrittenList(self.data_dir, files)
+        self._removals: deque[str] = deque()
+        self._removal_lock = threading.Lock()
+        self._is_removing = False
 
     # --- start
 
     def lock(self) -> None:
-        """Take the directory for this process, see how the last run ended and remove what it was removing."""
+        """Take the directory for this process, see how the last run ended and remove what it was removing.
+
+        The names in the directory are all that is looked at, however many there are.
+        """
         with disk_errors(f"open {self.data_dir}"):
-            self._files.makedirs(self.data_dir)
-            self._lock_fd = self._files.lock(os.path.join(self.data_dir, LOCK_NAME))
-            if self._lock_fd is None:
+            self._make_data_dir()
+            lock_fd = self._files.lock(os.path.join(self.data_dir, LOCK_NAME))
+            if lock_fd is None:
                 raise DataDirectoryLocked(f"{self.data_dir} is in use by another process")
-            self._boot_id = self._files.boot_id()
-            names = self._files.listdir(self.data_dir)
-            self.was_clean = CLEAN_NAME in names
-            if self.was_clean:
-                self._files.unlink(os.path.join(self.data_dir, CLEAN_NAME))
-                self._files.fsync_dir(self.data_dir)
-        self._folders = {name for name in names if _PARTITION_FOLDER.fullmatch(name)}
-        for name in names:
-            if name.endswith(DELETED_SUFFIX):
-                self._remove_later(os.path.join(self.data_dir, name))
+            try:
+                self._look_around()
+            except BaseException:
+                self._files.close(lock_fd)
+                raise
+            self._lock_fd = lock_fd
+
+    def _make_data_dir(self) -> None:
+        """With all folders above it; their names have to survive a power cut as well."""
+        made = []
+        path = self.data_dir
+        while not self._files.exists(path):
+            made.append(path)
+            path = os.path.dirname(path)
+        self._files.makedirs(self.data_dir)
+        for path in reversed(made):
+            self._files.fsync_dir(os.path.dirname(path))
+
+    def _look_around(self) -> None:
+        self._boot_id = self._files.boot_id()
+        names = self._files.listdir(self.data_dir)
+        self._folders = set(filter(_PARTITION_FOLDER.fullmatch, names))
+        self.was_clean = CLEAN_NAME in names
+        if not self.was_clean:
+            written = self._read_written()
+            self._unclean = set(self._folders) if written is None else self._folders & written
+        # The marker goes last: until then the next start finds everything as the clean stop left it.
+        try:
+            self._written.start(self._unclean)
+        except OSError:
+            self._written.give_up()
+        if self.was_clean:
+            self._files.unlink(os.path.join(self.data_dir, CLEAN_NAME))
+            self._files.fsync_dir(self.data_dir)
+        self._remove_later([os.path.join(self.data_dir, name) for name in names if name.endswith(DELETED_SUFFIX)])
+
+    def _read_written(self) -> frozenset[str] | None:
+        try:
+            return self._written.read()
+        except OSError:
+            return None
+
+    @property
+    def data_dirs(self) -> tuple[str, ...]:
+        return (self.data_dir,)
+
+    @property
+    def unclean_folders(self) -> frozenset[str]:
+        """The folders whose logs have to be recovered; the others open from their clean checkpoints."""
+        return frozenset(self._unclean)
+
+    @property
+    def partition_count(self) -> int:
+        """Partitions that live here, with a folder or before it."""
+        return len(self._folders) + len(self._unmade)
+
+    def has_partition(self, folder: str) -> bool:
+        return folder in self._folders or folder in self._unmade
+
+    def path_of(self, folder: str) -> str | None:
+        """Where the folder of a partition is, if there is one."""
+        return os.path.join(self.data_dir, folder) if folder in self._folders else None
 
     @property
     def partition_folders(self) -> frozenset[str]:
@@ -95,8 +168,8 @@ class LogStore:
                 if not _names_topic(found):
                     continue
                 moved = self._move_aside(folder, _topic_id_text(found), DELETED_SUFFIX)
-            self._folders.discard(folder)
-            self._remove_later(moved)
+            self._forget_folder(folder)
+            self._remove_later([moved])
             removed.append(folder)
         return removed
 
@@ -110,42 +183,89 @@ class LogStore:
             raise ValueError(f"a topic id has {_TOPIC_ID_BYTES} bytes")
         folder = partition_folder(topic, partition)
         log = self._logs.get(folder)
+        if log is not None and log.is_closed:  # parked, and not told to forget_log
+            self.forget_log(topic, partition)
+            log = None
         if log is None:
             log = self._logs[folder] = self._open(folder, topic_id, settings)
         return log
 
+    def holds(self, folder: str, topic_id: bytes) -> bool:
+        """Whether a folder of this name is here and belongs to this topic."""
+        if folder not in self._folders:
+            return False
+        path = os.path.join(self.data_dir, folder, METADATA_NAME)
+        with disk_errors(f"read {path}"):
+            return self._files.read_file(path) == _metadata(topic_id)
+
     def _open(self, folder: str, topic_id: bytes, settings: LogSettings) -> Log:
         path = os.path.join(self.data_dir, folder)
+        note = self._note(folder)
         if folder in self._folders:
             with disk_errors(f"open {path}"):
                 found = self._files.read_file(os.path.join(path, METADATA_NAME))
                 if found == _metadata(topic_id):
-                    return open_log(path, self._files, self._background, settings, self._boot_id)
+                    log = open_log(path, self._files, self._background, settings, self._boot_id, on_first_append=note)
+                    if folder in self._unclean or not log.segment_count:
+                        self._loose.add(folder)
+                    self._unclean.discard(folder)
+                    return log
                 self._move_aside(folder, _topic_id_text(found), STALE_SUFFIX)
-                self._folders.discard(folder)
+                self._forget_folder(folder)
+        self._unmade.add(folder)
 
         def prepare() -> None:
             self._make_folder(folder, topic_id)
 
-        return Log(path, self._files, self._background, settings, self._boot_id, prepare_directory=prepare)
+        return Log(
+            path,
+            self._files,
+            self._background,
+            settings,
+            self._boot_id,
+            prepare_directory=prepare,
+            on_first_append=note,
+        )
+
+    def _note(self, folder: str) -> Callable[[], Callable[[], None]]:
+        """What the log does at its first append; its first sync waits for the function that this returns."""
+
+        def sync() -> None:
+            self._written.sync()
+            if folder in self._loose:
+                self._sync_folder(folder)
+                self._loose.discard(folder)
+
+        def note() -> Callable[[], None]:
+            self._written.note(folder)
+            return sync
+
+        return note
+
+    def _sync_folder(self, folder: str) -> None:
+        path = os.path.join(self.data_dir, folder)
+        fd = self._files.open_read(os.path.join(path, METADATA_NAME))
+        try:
+            self._files.fsync(fd)
+        finally:
+            self._files.close(fd)
+        self._files.fsync_dir(path)
+        self._files.fsync_dir(self.data_dir)
 
     def _make_folder(self, folder: str, topic_id: bytes) -> None:
+        """Called before the first file is made in it; the log's first sync makes the folder and this file durable."""
         path = os.path.join(self.data_dir, folder)
         self._files.makedirs(path)
         self._files.replace_file(os.path.join(path, METADATA_NAME), _metadata(topic_id), sync=False)
         self._folders.add(folder)
+        self._unmade.discard(folder)
 
-        def sync() -> None:
-            with suppress(OSError):  # the folder may be deleted again by now
-                fd = self._files.open_read(os.path.join(path, METADATA_NAME))
-                try:
-                    self._files.fsync(fd)
-                finally:
-                    self._files.close(fd)
-                self._files.fsync_dir(path)
-                self._files.fsync_dir(self.data_dir)
-
-        self._background(sync)
+    def forget_log(self, topic: str, partition: int) -> None:
+        """The log has been parked: it is clean on disk and opened anew when it is asked for again."""
+        folder = partition_folder(topic, partition)
+        if self._logs.pop(folder, None) is not None:
+            self._has_parked = True
+        self._unmade.discard(folder)
 
     def delete_log(self, topic: str, partition: int) -> None:
         """Forget the partition. Slices that readers hold stay good; the files go off the loop."""
@@ -153,14 +273,21 @@ class LogStore:
         log = self._logs.pop(folder, None)
         if log is not None:
             log.close(is_clean=False)
+        self._unmade.discard(folder)
         if folder not in self._folders:
             return
         path = os.path.join(self.data_dir, folder)
         with disk_errors(f"delete {path}"):
             found = self._files.read_file(os.path.join(path, METADATA_NAME))
             moved = self._move_aside(folder, _topic_id_text(found), DELETED_SUFFIX)
+        self._forget_folder(folder)
+        self._remove_later([moved])
+
+    def _forget_folder(self, folder: str) -> None:
         self._folders.discard(folder)
-        self._remove_later(moved)
+        self._unclean.discard(folder)
+        self._loose.discard(folder)
+        self._written.forget(folder)
 
     def _move_aside(self, folder: str, topic_id: str, suffix: str) -> str:
         ending = f".{topic_id}{suffix}"
@@ -174,40 +301,73 @@ class LogStore:
         self._files.rename(source, target)
         return target
 
-    def _remove_later(self, path: str) -> None:
-        def remove() -> None:
+    # --- removal
+
+    def _remove_later(self, paths: list[str]) -> None:
+        """One job at a time, however many topics are deleted: the other threads are there for other work."""
+        with self._removal_lock:
+            self._removals.extend(paths)
+            if self._is_removing or not self._removals:
+                return
+            self._is_removing = True
+        try:
+            self._background(self._remove)
+        except RuntimeError:  # no thread to be had: what is left is removed at the next start
+            self._is_removing = False
+
+    def _remove(self) -> None:
+        while True:
+            with self._removal_lock:
+                if not self._removals:
+                    self._is_removing = False
+                    break
+                path = self._removals.popleft()
             with suppress(OSError):  # what is left is removed at the next start
                 for name in self._files.listdir(path):
                     self._files.unlink(os.path.join(path, name))
                 self._files.rmdir(path)
-                self._files.fsync_dir(self.data_dir)
-
-        self._background(remove)
+        with suppress(OSError):
+            self._files.fsync_dir(self.data_dir)
 
     # --- stop
 
     def close(self, *, is_clean: bool = True) -> None:
         """Close every log and give the directory back; the marker is written only if each of them is safe on disk."""
         failures: list[DiskFailure] = []
-        for log in self._logs.values():
+        unclean = set(self._unclean)
+        for folder, log in self._logs.items():
+            if log.is_closed:
+                self._has_parked = True
+                continue
             was_sound = log.is_writable
             try:
                 log.close(is_clean=is_clean)
             except DiskFailure as error:
                 failures.append(error)
-            if not was_sound and log.damage is None:
+            if log.damage is not None:
+                unclean.add(folder)  # walked again at the next start, before anybody waits for it
+            elif not was_sound:
                 is_clean = False
         self._logs.clear()
         try:
             if is_clean and not failures and self._lock_fd is not None:
                 with disk_errors(f"mark {self.data_dir} clean"):
-                    self._files.replace_file(os.path.join(self.data_dir, CLEAN_NAME), b"", sync=True)
+                    self._mark_clean(unclean)
         finally:
+            self._written.close()
             if self._lock_fd is not None:
                 self._files.close(self._lock_fd)
                 self._lock_fd = None
         if failures:
             raise failures[0]
+
+    def _mark_clean(self, unclean: set[str]) -> None:
+        if self._has_parked:
+            self._files.syncfs(self.data_dir)  # parked logs left their checkpoints without waiting for the disk
+        if unclean:
+            self._written.start(unclean)
+        else:
+            self._files.replace_file(os.path.join(self.data_dir, CLEAN_NAME), b"", sync=True)
 
 
 def _metadata(topic_id: bytes) -> bytes:

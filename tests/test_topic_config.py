@@ -121,8 +121,9 @@ def test_the_typed_view_agrees_with_the_told_values(config: Config) -> None:
         is_log_append_time=False,
         timestamp_before_max_ms=LONG_MAX,
         timestamp_after_max_ms=3600000,
+        judges_each_record=False,
         is_group_synced=True,
-        flush_messages=LONG_MAX,
+        unsynced_messages_max=1,
         flush_ms=LONG_MAX,
         is_deleted=True,
         is_compacted=False,
@@ -138,6 +139,16 @@ def test_the_typed_view_agrees_with_the_told_values(config: Config) -> None:
     )
     chosen = settings_for({"segment.ms": "7", "message.timestamp.type": "LogAppendTime"}, config)
     assert (chosen.segment_ms, chosen.is_log_append_time) == (7, True)
+
+
+def test_how_many_records_may_be_unsynced_follows_from_two_settings(config: Config) -> None:
+    def unsynced(**overrides: str) -> int:
+        given = {name.replace("_", "."): value for name, value in overrides.items()}
+        return settings_for(given, config).unsynced_messages_max
+
+    assert unsynced() == unsynced(flush_messages="10") == 1
+    assert unsynced(kwire_log_sync="os") == LONG_MAX
+    assert unsynced(kwire_log_sync="os", flush_messages="10") == 10
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 """The internal topic a coordinator writes its decisions to, as the coordinator sees it: shards, keys and values."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-from kwire.broker.partition import Partition
+from kwire.broker.partition import OnReached, Partition
 from kwire.broker.topics import Topics
 from storage.batch import Record, build_batch, check_batch, parse_header, read_records
 
@@ -22,7 +22,7 @@ class CoordinatorLog:
         batch = memoryview(build_batch([Record(key, value, now_ms) for key, value in records]))
         return self._partition(shard).append(batch, check_batch(batch)).last_offset + 1
 
-    def on_committed(self, shard: int, offset: int, call: Callable[[], None]) -> None:
+    def on_committed(self, shard: int, offset: int, call: OnReached) -> None:
         self._partition(shard).on_reached(offset, call)
 
     def replay(self, shard: int) -> Iterator[tuple[bytes, bytes | None]]:

@@ -1,13 +1,16 @@
 """A partition: one ordered log, the offset up to which it may be read, and those who wait for that offset to rise."""
 
+from collections import deque
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple, Protocol
 
 from kwire.clock import Clock
 from kwire.errors import ErrorCode, KafkaError
 from kwire.topic_config import TopicSettings
-from storage.batch import BatchHeader
+from storage.batch import BatchHeader, check_keys, check_record_times, fill_max_timestamp
 from storage.errors import (
+    BudgetExceeded,
     CorruptBatch,
     InvalidBatch,
     InvalidProducerEpoch,
@@ -15,14 +18,24 @@ from storage.errors import (
     LogClosed,
     OffsetOutOfRange,
     OutOfOrderSequence,
+    QuarantinedRange,
     StorageError,
+    StorageFailed,
     UnsupportedCompression,
 )
 from storage.format import NO_TIMESTAMP
 from storage.log import Appended, Log
+from storage.retention import hold_ring
 from storage.segment import LogRead
+from storage.syncing import LogSync
 
 Watcher = Callable[["Partition"], None]
+# Called once: with nothing when the offset is reached, with an error when it will not be, or not in time.
+OnReached = Callable[[KafkaError | None], None]
+
+# What a wait without a time limit of its own may take; a disk that is stuck for longer is reported.
+WAIT_MS_MAX = 30_000
+NEVER_MS = 2**63 - 1
 
 # The nearest class of an error's family counts.
 _CODES: dict[type, ErrorCode] = {
@@ -34,6 +47,8 @@ _CODES: dict[type, ErrorCode] = {
     OutOfOrderSequence: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     InvalidProducerEpoch: ErrorCode.INVALID_PRODUCER_EPOCH,
     LogClosed: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    QuarantinedRange: ErrorCode.CORRUPT_MESSAGE,
+    BudgetExceeded: ErrorCode.MESSAGE_TOO_LARGE,
     StorageError: ErrorCode.KAFKA_STORAGE_ERROR,
 }
 
@@ -43,22 +58,48 @@ def code_of(error: StorageError) -> ErrorCode:
     return next(_CODES[family] for family in type(error).__mro__ if family in _CODES)
 
 
+class Syncs(Protocol):
+    """Who makes appended records durable, off the loop: `sync_rounds.py`."""
+
+    def add(self, partition: "Partition") -> None:
+        """Sync everything appended to it so far, soon; then its `end_sync` is called."""
+        ...
+
+    def add_within(self, partition: "Partition", delay_ms: int) -> None:
+        """The same, but it may wait for so long."""
+        ...
+
+
+class _Awaited(NamedTuple):
+    offset: int
+    timeout_ms: int
+    call: OnReached
+
+
 class Partition:
     """Owns its log. Called from the event loop only.
 
-    Records below `high_watermark` are as durable as the node promises, and only those are ever read. Watchers are told
-    of every rise, in the loop turn in which it happens; they must be quick and must not append.
+    Records below `high_watermark` are as durable as the topic promises, and only those are ever read: with
+    `kwire.log.sync=group` it rises when a sync round has put them on disk, with `os` when they are appended, unless
+    `flush.messages` records have not been synced by then. Watchers are told of every rise, in the loop turn in which it
+    happens; they must be quick and must not append.
     """
 
     __slots__ = (
+        "_awaited",
         "_clock",
+        "_is_flush_due",
         "_log",
+        "_on_open",
         "_open_log",
+        "_syncs",
         "_watchers",
         "appended_bytes",
         "high_watermark",
         "index",
+        "is_syncing",
         "leader_epoch",
+        "readable_bytes",
         "settings",
         "stored_bytes",
         "topic_name",
@@ -72,26 +113,46 @@ class Partition:
         settings: TopicSettings,
         clock: Clock,
         open_log: Callable[[], Log],
+        syncs: Syncs,
+        on_open: Callable[["Partition"], None] | None = None,
     ) -> None:
         self.topic_name = topic_name
         self.index = index
         self.leader_epoch = leader_epoch
         self.settings = settings
+        # How much was ever appended in this run, and how much of that may be read.
         self.appended_bytes = 0
+        self.readable_bytes = 0
         self.high_watermark = 0
         # What its files hold while the log is not open, as far as somebody looked.
         self.stored_bytes = 0
+        # A round is at work on it.
+        self.is_syncing = False
         self._clock = clock
         self._open_log = open_log
+        self._syncs = syncs
+        self._on_open = on_open
+        self._is_flush_due = False
         self._log: Log | None = None
-        self._watchers: set[Watcher] = set()
+        # Both are made when first needed: most partitions of a large node are idle.
+        self._watchers: set[Watcher] | None = None
+        self._awaited: deque[_Awaited] | None = None
 
     @property
     def log(self) -> Log:
         """The log, opened on first use: a node with many topics opens few of them."""
         if self._log is None:
-            self._log = self._open_log()
-            self.high_watermark = self._log.log_end_offset
+            log = self._log = self._open_log()
+            if log.synced_offset == log.log_end_offset or not self.settings.is_group_synced:
+                self.high_watermark = log.log_end_offset
+            else:
+                # A kill left records in the page cache that a power cut could still take back.
+                self.high_watermark = log.synced_offset
+                self._syncs.add(self)
+            if self.settings.retention_messages >= 0:
+                hold_ring(log, self.high_watermark, self.settings.retention_messages)
+            if self._on_open is not None:
+                self._on_open(self)
         return self._log
 
     @property
@@ -114,26 +175,112 @@ class Partition:
                 f"the batch has {size_bytes} bytes, max.message.bytes is {settings.max_message_bytes}",
             )
         if not settings.is_log_append_time:
-            ahead_ms = header.max_timestamp - now_ms
-            is_far = ahead_ms > settings.timestamp_after_max_ms or -ahead_ms > settings.timestamp_before_max_ms
-            if is_far and header.max_timestamp != NO_TIMESTAMP:
+            if header.max_timestamp == NO_TIMESTAMP:
+                header = fill_max_timestamp(batch)
+            latest_ms = now_ms + settings.timestamp_after_max_ms
+            if settings.judges_each_record:
+                check_record_times(batch, header, now_ms - settings.timestamp_before_max_ms, latest_ms)
+            elif header.max_timestamp > latest_ms:
                 raise KafkaError(
                     ErrorCode.INVALID_TIMESTAMP,
-                    f"timestamp {header.max_timestamp} is too far from the server's time {now_ms}",
+                    f"timestamp {header.max_timestamp} is too far ahead of the server's time {now_ms}",
                 )
+        if settings.is_compacted:
+            check_keys(batch)
         log = self._log or self.log
         appended = log.append(batch, header, self.leader_epoch, now_ms)
         if not appended.is_duplicate:
             self.appended_bytes += size_bytes
-            self.advance(log.log_end_offset)
+            end = log.log_end_offset
+            if end - log.synced_offset >= settings.unsynced_messages_max:
+                self._syncs.add(self)
+            else:
+                self.readable_bytes = self.appended_bytes
+                self.advance(end)
+                if settings.flush_ms != NEVER_MS and not self._is_flush_due:
+                    self._is_flush_due = True
+                    self._syncs.add_within(self, settings.flush_ms)
         return appended
 
     def advance(self, high_watermark: int) -> None:
         """Records below this offset have become readable: the one signal out."""
         self.high_watermark = high_watermark
+        if self.settings.retention_messages >= 0 and self._log is not None:
+            hold_ring(self._log, high_watermark, self.settings.retention_messages)
+        awaited = self._awaited
+        if awaited:
+            while awaited and awaited[0].offset <= high_watermark:
+                awaited.popleft().call(None)
         if self._watchers:
             for watcher in tuple(self._watchers):
                 watcher(self)
+
+    # --- syncing, called by the rounds
+
+    def begin_sync(self) -> LogSync | None:
+        """What a thread has to do now; None when everything is on disk, or will never be."""
+        self._is_flush_due = False
+        log = self._log
+        if log is None:
+            return None
+        if not log.is_writable:  # broken, or deleted
+            self._give_up(lambda one: True, _takes_no_more())
+            return None
+        sync = log.begin_sync()
+        self.is_syncing = sync is not None
+        if sync is None and self.high_watermark < log.synced_offset:
+            self.advance(log.synced_offset)
+        return sync
+
+    def end_sync(self, sync: LogSync, readable_bytes: int, failure: StorageFailed | None) -> None:
+        """The round is over. `readable_bytes` is what was appended when it began."""
+        self.is_syncing = False
+        if failure is not None:
+            # The disk may hold these records or not: nobody is told that they are stored, and nobody reads them.
+            sync.fail(failure)
+            self._give_up(lambda one: True, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure)))
+            return
+        sync.finish()
+        log = self._log
+        if log is not None and log.log_end_offset - log.synced_offset < self.settings.unsynced_messages_max:
+            self.readable_bytes = self.appended_bytes
+            self.advance(log.log_end_offset)
+        elif sync.end_offset > self.high_watermark:
+            self.readable_bytes = max(self.readable_bytes, readable_bytes)
+            self.advance(sync.end_offset)
+
+    def give_up_after(self, waited_ms: int) -> None:
+        """The disk has not answered for so long: those who wanted an answer by now get one."""
+        error = KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"the disk has been busy for {waited_ms} ms")
+        self._give_up(lambda one: one.timeout_ms <= waited_ms, error)
+
+    def _give_up(self, is_over: Callable[[_Awaited], bool], error: KafkaError) -> None:
+        awaited, self._awaited = self._awaited or deque(), None
+        kept = deque(one for one in awaited if not is_over(one))
+        if kept:
+            self._awaited = kept
+        for one in awaited:
+            if is_over(one):
+                one.call(error)
+
+    def forget(self) -> None:
+        """Its topic was deleted: whoever still holds it finds it closed, and opens nothing in its place."""
+        self._open_log = _refuse_to_open
+
+    def park(self) -> bool:
+        """Give back what the open log holds; it opens again when somebody needs it. False if it is in use just now."""
+        log = self._log
+        if log is None:
+            return True
+        is_in_use = self.is_syncing or self._awaited or self._is_flush_due
+        # A log with harm stays, so that the metrics go on telling of it.
+        if is_in_use or log.quarantined or log.damage is not None or not log.park():
+            return False
+        self.stored_bytes = log.size_bytes
+        self._log = None
+        return True
+
+    # --- reading
 
     def read(self, offset: int, max_bytes: int, *, at_least_one: bool = True) -> LogRead:
         """Whole batches from the one that holds `offset`, none at or above the high watermark."""
@@ -146,20 +293,34 @@ class Partition:
         return None if log.is_start_warm(offset) else partial(log.warm_start, offset)
 
     def watch(self, watcher: Watcher) -> None:
+        if self._watchers is None:
+            self._watchers = set()
         self._watchers.add(watcher)
 
     def unwatch(self, watcher: Watcher) -> None:
-        self._watchers.discard(watcher)
+        if self._watchers is not None:
+            self._watchers.discard(watcher)
 
-    def on_reached(self, offset: int, call: Callable[[], None]) -> None:
-        """Call once when the high watermark reaches `offset`; at once if it has."""
+    def on_reached(self, offset: int, call: OnReached, timeout_ms: int = WAIT_MS_MAX) -> None:
+        """Call once when the high watermark reaches `offset`; at once if it has.
+
+        Whoever asks has appended up to `offset` just now, so the offsets asked for rise, and a call waits at most for
+        a later one that was asked for before (of a batch that is sent a second time).
+        """
         if self.high_watermark >= offset:
-            call()
+            call(None)
             return
+        if self._log is not None and not self._log.is_writable:
+            call(_takes_no_more())
+            return
+        if self._awaited is None:
+            self._awaited = deque()
+        self._awaited.append(_Awaited(offset, timeout_ms, call))
 
-        def watcher(partition: "Partition") -> None:
-            if partition.high_watermark >= offset:
-                partition.unwatch(watcher)
-                call()
 
-        self.watch(watcher)
+def _refuse_to_open() -> Log:
+    raise LogClosed("the topic is deleted")
+
+
+def _takes_no_more() -> KafkaError:
+    return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the log takes no more records")

@@ -1,4 +1,4 @@
-"""The topics of this node: the catalogue in the metadata store, and the live objects made from it.
+"""The topics of this node: the catalogue says which there are, and live objects are made of those that are used.
 
 A topic is created, widened, configured and deleted by one compare-and-set each; the live objects follow once it is
 durable. Names seen here are full and already allowed to the caller.
@@ -8,56 +8,64 @@ import asyncio
 import logging
 import re
 import uuid
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 from kwire import topic_config
-from kwire.broker.partition import Partition
+from kwire.broker.catalogue import INTERNAL_TOPICS, OFFSETS_TOPIC, Catalogue, TopicFacts, entry_value, look
+from kwire.broker.partition import Partition, Syncs
 from kwire.clock import Clock
 from kwire.config import Config, InvalidConfig
 from kwire.errors import ErrorCode, KafkaError
-from kwire.metastore import Change, Conflict, MetaStore
+from kwire.metastore import MetaStore
 from kwire.topic_config import TopicSettings
+from storage.directories import LogDirectories
 from storage.errors import StorageError
 from storage.format import CREATE_TIME, LOG_APPEND_TIME
 from storage.log import Log
 from storage.settings import LogSettings
-from storage.store import LogStore, partition_folder
+from storage.store import LogStore
+
+__all__ = ["NAME_LENGTH_MAX", "OFFSETS_TOPIC", "PARTITIONS_MAX", "NewTopic", "Topic", "Topics", "check_name"]
 
 log = logging.getLogger("kwire.broker")
 
 R = TypeVar("R")
 
-KEY_PREFIX = "topics/"
 NAME_LENGTH_MAX = 249
 PARTITIONS_MAX = 10_000
-OFFSETS_TOPIC = "__consumer_offsets"
-INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, "__transaction_state", "__share_group_state"})
 # Renaming a folder takes a tenth of a millisecond; after this many the loop gets its turn.
 DELETIONS_PER_TURN = 100
+# Most topics of a large node are configured like many others, and share what was parsed for the first of them.
+SHARED_SETTINGS_MAX = 1000
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+_INTERNAL_LOOKS = {look(name): name for name in INTERNAL_TOPICS}
 
 
 class Topic:
-    """A live topic. `configs` holds only what was set on it; `settings` is everything, parsed.
+    """A live topic: its partitions, and its settings with everything parsed. `facts` are those of the catalogue.
 
-    `revision` is that of the catalogue's entry the object was made from: a change of what it says is judged by it.
+    It lives as long as somebody holds it or one of its partitions; an open log does. So there is never a second one.
     """
 
-    __slots__ = ("configs", "is_internal", "name", "partitions", "revision", "settings", "topic_id")
+    __slots__ = ("__weakref__", "facts", "is_internal", "name", "partitions", "settings", "topic_id")
 
-    def __init__(
-        self, name: str, topic_id: bytes, revision: int, configs: Mapping[str, str], settings: TopicSettings
-    ) -> None:
-        self.name = name
-        self.is_internal = name in INTERNAL_TOPICS
-        self.topic_id = topic_id
-        self.revision = revision
-        self.configs = dict(configs)
+    def __init__(self, facts: TopicFacts, settings: TopicSettings) -> None:
+        self.facts = facts
+        self.name = facts.name
+        self.topic_id = facts.topic_id
+        self.is_internal = facts.is_internal
         self.settings = settings
         self.partitions: list[Partition] = []
+
+    @property
+    def configs(self) -> Mapping[str, str]:
+        """Only what was set on it."""
+        return self.facts.configs
 
     def partition(self, index: int) -> Partition | None:
         return self.partitions[index] if 0 <= index < len(self.partitions) else None
@@ -76,54 +84,102 @@ class Topics:
     """All topics by name and by id. Reading is plain dictionary work; changing is async and durable.
 
     A change that has begun is finished even if whoever asked for it goes away: catalogue and live objects stay equal.
+    `open_partitions` are those whose log is open, the one that was opened or touched last at the end; `stored_bytes` is
+    what the files of others hold, by folder, as far as somebody looked.
     """
 
-    def __init__(self, metastore: MetaStore, store: LogStore, config: Config, clock: Clock, leader_epoch: int) -> None:
-        self._metastore = metastore
+    def __init__(
+        self,
+        metastore: MetaStore,
+        store: LogStore | LogDirectories,
+        config: Config,
+        clock: Clock,
+        leader_epoch: int,
+        syncs: Syncs,
+    ) -> None:
         self._store = store
+        self._syncs = syncs
         self._config = config
         self._clock = clock
-        self._leader_epoch = leader_epoch
-        self._by_name: dict[str, Topic] = {}
-        self._by_id: dict[bytes, Topic] = {}
-        self._by_look: dict[str, str] = {}
+        self._shared_settings: dict[frozenset[tuple[str, str]], TopicSettings] = {}
+        self._live: WeakValueDictionary[str, Topic] = WeakValueDictionary()
+        self._live_by_id: WeakValueDictionary[bytes, Topic] = WeakValueDictionary()
         self._creating = asyncio.Lock()
-        for key, entry in metastore.entries(KEY_PREFIX):
-            name = key.removeprefix(KEY_PREFIX)
-            try:
-                self._bring_up(name, entry.value, entry.revision)
-            except InvalidConfig as error:
-                raise ValueError(f"topic {name} has a setting that cannot be: {error}") from error
+        self.leader_epoch = leader_epoch
+        self.open_partitions: dict[Partition, None] = {}
+        self.stored_bytes: dict[str, int] = {}
+        self.catalogue = Catalogue(metastore, self._check_stored)
 
     def __iter__(self) -> Iterator[Topic]:
-        return iter(self._by_name.values())
+        """All of them, each made live for it: whoever has to look at many asks the catalogue."""
+        for name in self.catalogue.names():
+            topic = self.get(name)
+            if topic is not None:
+                yield topic
 
     def __len__(self) -> int:
-        return len(self._by_name)
+        return len(self.catalogue)
+
+    @property
+    def live_count(self) -> int:
+        """How many are more than an entry of the catalogue."""
+        return len(self._live)
 
     def get(self, name: str) -> Topic | None:
-        return self._by_name.get(name)
+        topic = self._live.get(name)
+        if topic is None:
+            facts = self.catalogue.find(name)
+            if facts is not None:
+                topic = self._bring_up(facts)
+        return topic
 
     def get_by_id(self, topic_id: bytes) -> Topic | None:
-        return self._by_id.get(topic_id)
+        topic = self._live_by_id.get(topic_id)
+        if topic is None:
+            name = self.catalogue.name_of(topic_id)
+            if name is not None:
+                topic = self.get(name)
+        return topic
 
     def folders(self) -> set[str]:
         """The names of all folders that partitions have or may come to have."""
-        return {partition_folder(topic.name, index) for topic in self for index in range(len(topic.partitions))}
+        return {f"{name}-{index}" for name, count in self.catalogue.partition_counts() for index in range(count)}
 
     def wake_readers(self) -> None:
         """Let everybody who waits for data look again, and be answered with what is there: the node is stopping."""
-        for topic in self:
+        for topic in list(self._live.values()):
             for partition in topic.partitions:
                 partition.advance(partition.high_watermark)
+
+    # --- open logs
+
+    def touch(self, partition: Partition) -> None:
+        """It was used since somebody looked: others are to be parked before it."""
+        if partition in self.open_partitions:
+            self._note_open(partition)
+
+    def park(self, partition: Partition) -> bool:
+        """Let an idle log go, until it is needed again; False if it is in use just now."""
+        if not partition.park():
+            return False
+        self._store.forget_log(partition.topic_name, partition.index)
+        self.open_partitions.pop(partition, None)
+        self.stored_bytes[_folder(partition)] = partition.stored_bytes
+        return True
+
+    def _note_open(self, partition: Partition) -> None:
+        self.open_partitions.pop(partition, None)
+        self.open_partitions[partition] = None
+
+    # --- changes
 
     def check(self, new: NewTopic) -> None:
         """Raise KafkaError if a client cannot have this topic created."""
         check_name(new.name)
-        if new.name in INTERNAL_TOPICS and new.name not in self._by_name:
+        if new.name in INTERNAL_TOPICS and self.catalogue.find(new.name) is None:
             # Their partition counts decide where state is kept: the server makes them itself, when it needs them.
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{new.name}' is internal.")
-        self._check_free(new.name, self._by_look)
+        self._check_free(new.name, {})
         if not 1 <= new.partition_count <= PARTITIONS_MAX:
             raise KafkaError(
                 ErrorCode.INVALID_PARTITIONS,
@@ -138,32 +194,27 @@ class Topics:
     async def _create(self, new: Sequence[NewTopic]) -> list[Topic]:
         # One after the other: names that differ but look the same are no conflict for the catalogue.
         async with self._creating:
-            looks = dict(self._by_look)
+            looks: dict[str, str] = {}
             for topic in new:
                 self._check_free(topic.name, looks)
-                # What is durable is brought up at every start, so it has to be good before.
+                # What is durable is used at every start, so it has to be good before.
                 self._checked_settings(topic.configs)
-                looks[_look(topic.name)] = topic.name
-            values = {topic.name: _value(uuid.uuid4().bytes, topic.partition_count, topic.configs) for topic in new}
-            try:
-                revision = await self._commit([Change(KEY_PREFIX + name, value, 0) for name, value in values.items()])
-            except Conflict as conflict:
-                name = conflict.key.removeprefix(KEY_PREFIX)
-                raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.") from conflict
-            return [self._bring_up(name, value, revision) for name, value in values.items()]
+                looks[look(topic.name)] = topic.name
+            await self.catalogue.add(
+                {topic.name: entry_value(uuid.uuid4().bytes, topic.partition_count, topic.configs) for topic in new}
+            )
+            return [made for topic in new if (made := self.get(topic.name)) is not None]
 
     async def delete(self, topic: Topic) -> None:
         """Forget a topic durably, then let its files go."""
-        await _to_the_end(self._delete(topic, topic.revision))
+        await _to_the_end(self._delete(topic, topic.facts))
 
-    async def _delete(self, topic: Topic, revision: int) -> None:
+    async def _delete(self, topic: Topic, facts: TopicFacts) -> None:
         # Who creates a topic of this name waits until the folders of this one are out of its way.
         async with self._creating:
-            await self._change(topic, None, revision)
-            del self._by_name[topic.name]
-            del self._by_id[topic.topic_id]
-            if self._by_look.get(_look(topic.name)) == topic.name:
-                del self._by_look[_look(topic.name)]
+            await self.catalogue.remove(facts)
+            self._live.pop(topic.name, None)
+            self._live_by_id.pop(topic.topic_id, None)
             for number, partition in enumerate(topic.partitions, start=1):
                 self._delete_log(partition)
                 if number % DELETIONS_PER_TURN == 0:
@@ -175,26 +226,28 @@ class Topics:
         except StorageError:
             # It is never served again, and the next start tries again: a later topic of this name has another id.
             log.exception("the files of %s-%d could not be deleted", partition.topic_name, partition.index)
+        partition.forget()
+        self.open_partitions.pop(partition, None)
+        self.stored_bytes.pop(_folder(partition), None)
         # Readers that wait find the topic gone when they look again.
         partition.advance(partition.high_watermark)
 
     async def widen(self, topic: Topic, partition_count: int) -> None:
-        value = _value(topic.topic_id, partition_count, topic.configs)
-        await _to_the_end(self._widen(topic, value, topic.revision))
+        value = entry_value(topic.topic_id, partition_count, topic.configs)
+        await _to_the_end(self._widen(topic, topic.facts, value))
 
-    async def _widen(self, topic: Topic, value: dict[str, Any], revision: int) -> None:
-        await self._change(topic, value, revision)
-        self._add_partitions(topic, value["partitions"])
+    async def _widen(self, topic: Topic, facts: TopicFacts, value: dict[str, Any]) -> None:
+        topic.facts = await self.catalogue.change(facts, value)
+        self._add_partitions(topic)
 
     async def configure(self, topic: Topic, configs: Mapping[str, str]) -> None:
         self._checked_settings(configs)
-        value = _value(topic.topic_id, len(topic.partitions), configs)
-        await _to_the_end(self._configure(topic, value, topic.revision))
+        value = entry_value(topic.topic_id, len(topic.partitions), configs)
+        await _to_the_end(self._configure(topic, topic.facts, value))
 
-    async def _configure(self, topic: Topic, value: dict[str, Any], revision: int) -> None:
-        await self._change(topic, value, revision)
-        topic.configs = value["configs"]
-        topic.settings = topic_config.settings_for(topic.configs, self._config)
+    async def _configure(self, topic: Topic, facts: TopicFacts, value: dict[str, Any]) -> None:
+        topic.facts = await self.catalogue.change(facts, value)
+        topic.settings = self._settings(topic.configs)
         for partition in topic.partitions:
             partition.settings = topic.settings
             if partition.is_open:
@@ -204,86 +257,100 @@ class Topics:
         """A topic as auto-creation makes it: `num.partitions`, no settings of its own, unless the server knows it."""
         if name == OFFSETS_TOPIC:
             return await self.offsets_topic()
-        if name not in self._by_name:
+        topic = self.get(name)
+        if topic is None:
             new = NewTopic(name, self._config.topics.partition_count, {})
             self.check(new)
-            return await self._create_or_get(new)
-        return self._by_name[name]
+            topic = await self._create_or_get(new)
+        return topic
 
     async def offsets_topic(self) -> Topic:
         """The topic that group coordinators keep their state in, made when the first group needs it."""
         groups = self._config.groups
         configs = {"cleanup.policy": "compact", "segment.bytes": str(groups.offsets_segment_bytes)}
         new = NewTopic(OFFSETS_TOPIC, groups.offsets_partition_count, configs)
-        return self._by_name.get(OFFSETS_TOPIC) or await self._create_or_get(new)
+        return self.get(OFFSETS_TOPIC) or await self._create_or_get(new)
 
     async def _create_or_get(self, new: NewTopic) -> Topic:
         try:
             return (await self.create([new]))[0]
         except KafkaError as error:
-            if error.code is ErrorCode.TOPIC_ALREADY_EXISTS and new.name in self._by_name:
-                return self._by_name[new.name]
+            topic = self.get(new.name)
+            if error.code is ErrorCode.TOPIC_ALREADY_EXISTS and topic is not None:
+                return topic
             raise
 
-    async def _change(self, topic: Topic, value: dict[str, Any] | None, revision: int) -> None:
-        key = KEY_PREFIX + topic.name
-        try:
-            topic.revision = await self._commit([Change(key, value, revision)])
-        except Conflict as conflict:
-            entry = self._metastore.get(key)
-            if entry is None or entry.value["id"] != topic.topic_id.hex():
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) from conflict
-            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "somebody else changed the topic, try again") from conflict
-
-    async def _commit(self, changes: Sequence[Change]) -> int:
-        try:
-            return await self._metastore.commit(changes)
-        except StorageError as error:
-            log.exception("the catalogue of topics could not be written")
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "The change could not be stored.") from error
-
     def _check_free(self, name: str, looks: Mapping[str, str]) -> None:
-        look = _look(name)
+        shown = look(name)
         # Internal topics have their looks to themselves, whether they exist yet or not.
-        twin = _INTERNAL_LOOKS.get(look) or looks.get(look)
-        if name in self._by_name or looks.get(look) == name:
+        taken = looks.get(shown) or self.catalogue.twin_of(name)
+        if taken == name:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        twin = _INTERNAL_LOOKS.get(shown) or taken
         if twin not in (None, name):
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topics: {twin}")
+
+    # --- settings
+
+    def _check_stored(self, name: str, configs: Mapping[str, str]) -> None:
+        try:
+            self._settings(configs)
+        except InvalidConfig as error:
+            raise ValueError(f"topic {name} has a setting that cannot be: {error}") from error
 
     def _checked_settings(self, configs: Mapping[str, str]) -> TopicSettings:
         try:
             topic_config.validate(configs)
-            return topic_config.settings_for(configs, self._config)
+            return self._settings(configs)
         except InvalidConfig as error:
             raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
 
-    def _bring_up(self, name: str, value: dict[str, Any], revision: int) -> Topic:
-        configs = value["configs"]
-        settings = topic_config.settings_for(configs, self._config)
-        topic = Topic(name, bytes.fromhex(value["id"]), revision, configs, settings)
-        self._add_partitions(topic, value["partitions"])
-        self._by_name[name] = topic
-        self._by_id[topic.topic_id] = topic
-        self._by_look[_look(name)] = name
-        return topic
-
-    def _add_partitions(self, topic: Topic, partition_count: int) -> None:
-        for index in range(len(topic.partitions), partition_count):
-            opener = self._opener(topic, index)
-            partition = Partition(topic.name, index, self._leader_epoch, topic.settings, self._clock, opener)
-            topic.partitions.append(partition)
-
-    def _opener(self, topic: Topic, index: int) -> Callable[[], Log]:
-        return lambda: self._store.open_log(topic.name, index, topic.topic_id, self._log_settings(topic.settings))
+    def _settings(self, configs: Mapping[str, str]) -> TopicSettings:
+        known = self._shared_settings
+        key = frozenset(configs.items())
+        settings = known.get(key)
+        if settings is None:
+            settings = topic_config.settings_for(configs, self._config)
+            if len(known) >= SHARED_SETTINGS_MAX:
+                known.clear()
+            known[key] = settings
+        return settings
 
     def _log_settings(self, settings: TopicSettings) -> LogSettings:
         return LogSettings(
             segment_bytes=settings.segment_bytes,
             segment_ms=settings.segment_ms,
+            segment_jitter_ms=settings.segment_jitter_ms,
             index_interval_bytes=settings.index_interval_bytes,
             timestamp_type=LOG_APPEND_TIME if settings.is_log_append_time else CREATE_TIME,
         )
+
+    # --- live objects
+
+    def _bring_up(self, facts: TopicFacts) -> Topic:
+        topic = Topic(facts, self._settings(facts.configs))
+        self._add_partitions(topic)
+        self._live[topic.name] = self._live_by_id[topic.topic_id] = topic
+        return topic
+
+    def _add_partitions(self, topic: Topic) -> None:
+        for index in range(len(topic.partitions), topic.facts.partition_count):
+            partition = Partition(
+                topic.name,
+                index,
+                self.leader_epoch,
+                topic.settings,
+                self._clock,
+                partial(self._open_log, topic, index),
+                self._syncs,
+                on_open=self._note_open,
+            )
+            if self.stored_bytes:
+                partition.stored_bytes = self.stored_bytes.get(_folder(partition), 0)
+            topic.partitions.append(partition)
+
+    def _open_log(self, topic: Topic, index: int) -> Log:
+        return self._store.open_log(topic.name, index, topic.topic_id, self._log_settings(topic.settings))
 
 
 def check_name(name: str) -> None:
@@ -296,16 +363,9 @@ def check_name(name: str) -> None:
         )
 
 
-def _look(name: str) -> str:
-    """Names that differ only in '.' and '_' look the same in metric names, so Kafka lets only one of them exist."""
-    return name.replace(".", "_")
-
-
-_INTERNAL_LOOKS = {_look(name): name for name in INTERNAL_TOPICS}
-
-
-def _value(topic_id: bytes, partition_count: int, configs: Mapping[str, str]) -> dict[str, Any]:
-    return {"id": topic_id.hex(), "partitions": partition_count, "configs": dict(configs)}
+def _folder(partition: Partition) -> str:
+    # As the store names it; a name that is in the catalogue is known to be legal.
+    return f"{partition.topic_name}-{partition.index}"
 
 
 async def _to_the_end(change: Coroutine[Any, Any, R]) -> R:

@@ -19,7 +19,7 @@ class LongPoll:
         self._missing_bytes = missing_bytes
         self._done = done
         self._is_over = False
-        self._known = {partition: partition.appended_bytes for partition in partitions}
+        self._known = {partition: partition.readable_bytes for partition in partitions}
         for partition in self._known:
             partition.watch(self._rose)
         self._timer: asyncio.Handle = self._loop.call_later(max_wait_ms / 1000, self._finish)
@@ -33,7 +33,7 @@ class LongPoll:
                 partition.unwatch(self._rose)
 
     def _rose(self, partition: Partition) -> None:
-        gained = partition.appended_bytes - self._known[partition]
+        gained = partition.readable_bytes - self._known[partition]
         self._known[partition] += gained
         self._missing_bytes -= gained
         # A rise without bytes means that something else has changed: look again.

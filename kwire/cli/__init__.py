@@ -11,11 +11,23 @@ from collections.abc import Sequence
 NOUNS = {
     "serve": "run the server",
     "topic": "list, create, describe and delete topics",
+    "log": "check and print the files of a data directory",
 }
+
+# As shells report a program that was ended by Ctrl-C.
+INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
+    try:
+        return _run(arguments)
+    except KeyboardInterrupt:
+        print("kwire: interrupted", file=sys.stderr)
+        return INTERRUPTED
+
+
+def _run(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="kwire", description="A Kafka-compatible server that is pleasant to run.")
     nouns = parser.add_subparsers(dest="noun", required=True, metavar="command")
     chosen = next((argument for argument in arguments if not argument.startswith("-")), None)

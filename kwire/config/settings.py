@@ -138,8 +138,8 @@ _LOG = (
         "kwire.log.sync",
         Kind.STRING,
         "group",
-        "When a record counts as stored: group, when a sync round has put it on disk; os, when the operating system has "
-        "it (as Kafka does by default).",
+        "When a record counts as stored: group, when a sync round has put it on disk; os, when the operating system "
+        "has it (as Kafka does by default).",
         one_of("group", "os"),
     ),
     Setting(

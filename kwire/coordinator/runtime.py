@@ -13,6 +13,7 @@ Rules it keeps:
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from kwire.clock import Clock
@@ -98,8 +99,8 @@ class CoordinatorLog(Protocol):
         then nothing was appended."""
         ...
 
-    def on_committed(self, shard: int, offset: int, call: Callable[[], None]) -> None:
-        """Call when everything below `offset` is committed: at once if it already is."""
+    def on_committed(self, shard: int, offset: int, call: Callable[[KafkaError | None], None]) -> None:
+        """Call when everything below `offset` is committed, at once if it is; with an error if it will not be."""
         ...
 
     def replay(self, shard: int) -> Iterator[KeyValue]: ...
@@ -250,13 +251,16 @@ class CoordinatorRuntime(Generic[M]):
                     shard.machine.apply(key, value)
         if replies:
             # A command whose own step failed is not waiting any more, though the machine may still know it.
-            waiting = [(shard.waiting.pop(command, None), answer) for command, answer in replies]
-            calls = [(reply, answer) for reply, answer in waiting if reply is not None]
+            waiting = [
+                (reply, command, answer)
+                for command, answer in replies
+                if (reply := shard.waiting.pop(command, None)) is not None
+            ]
             if shard.end_offset:
-                self._log.on_committed(shard.index, shard.end_offset, lambda: _call_each(calls))
+                self._log.on_committed(shard.index, shard.end_offset, partial(_answer, waiting))
             else:
                 # Nothing was appended since the replay, and what was replayed is committed.
-                _call_each(calls)
+                _answer(waiting, None)
 
     # Time
 
@@ -281,9 +285,10 @@ class CoordinatorRuntime(Generic[M]):
             self._arm(shard)
 
 
-def _call_each(calls: list[tuple[Callable[[Any], None], Any]]) -> None:
-    for reply, answer in calls:
-        reply(answer)
+def _answer(waiting: list[tuple[Callable[[Any], None], Command[Any], Any]], error: KafkaError | None) -> None:
+    for reply, command, answer in waiting:
+        # Not committed: whether the decision survives is unknown, so nobody is told that it was taken.
+        reply(answer if error is None else command.refused(ErrorCode.COORDINATOR_NOT_AVAILABLE))
 
 
 def java_hash(text: str) -> int:

@@ -1,10 +1,11 @@
 """What every handler is given besides the request: the services of this node, and who asks."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from kwire.broker.cold_reads import ColdReads
+from kwire.broker.partition import Partition
 from kwire.broker.producer_ids import ProducerIds
 from kwire.broker.topics import Topics
 from kwire.clock import Clock
@@ -70,12 +71,22 @@ class Context:
         return self.peer.endpoint
 
 
+class DurableAnswer(NamedTuple):
+    """An answer, framed, that may leave once each partition is readable up to its offset."""
+
+    framed: bytes
+    ends: Sequence[tuple[Partition, int]]
+    timeout_ms: int
+
+
 class Shortcut(Protocol):
     """A connection's quick way for requests that are like one before; `repeated_produce.py` says how."""
 
-    def answer(self, frame: memoryview) -> bytes | None: ...
+    def answer(self, frame: memoryview) -> bytes | DurableAnswer | None: ...
 
-    def learn(self, context: Context, frame: memoryview, request: Any, response: Any) -> None: ...
+    def learn(self, context: Context, frame: memoryview, request: Any, response: Any | None) -> None:
+        """`response` is None when it comes later."""
+        ...
 
 
 class Handler(NamedTuple):

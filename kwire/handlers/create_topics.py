@@ -3,15 +3,22 @@
 - -1 partitions or replicas asks for the defaults (4+); a manual assignment must name this node for every partition.
 - Names that come twice in one request are refused, both of them; every other topic is judged on its own.
 - validate_only checks and creates nothing. Version 5 returns the configuration, version 7 the topic id.
+- A request for many topics is checked, committed and answered some at a time, so that others get their turn.
 """
 
+import asyncio
+import inspect
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from kwire import topic_config
-from kwire.broker.topics import NewTopic, Topic
+from kwire.broker.topics import NewTopic
+from kwire.broker.turns import answer_in_turns
 from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.context import Context
 from kwire.handlers.replicas import check_assignments, check_replication_factor
+from kwire.wire.codec import EncodedElements, elements_encoder
 from kwire.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -22,14 +29,16 @@ from kwire.wire.messages.create_topics import (
 from kwire.wire.types import ZERO_UUID
 
 DEFAULT = -1
+# Checking a topic, and making one, take some ten microseconds each.
+TOPICS_PER_TURN = 200
 
 
 async def handle(context: Context, request: CreateTopicsRequest) -> CreateTopicsResponse:
     topics = context.services.topics
     times = Counter(asked.name for asked in request.topics)
-    results: dict[str, CreatableTopicResult] = {}
+    refused: dict[str, KafkaError] = {}
     new: dict[str, NewTopic] = {}
-    for asked in request.topics:
+    for number, asked in enumerate(request.topics, start=1):
         try:
             if times[asked.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"Topic '{asked.name}' is in the request more than once.")
@@ -37,27 +46,67 @@ async def handle(context: Context, request: CreateTopicsRequest) -> CreateTopics
             topics.check(one)
             new[asked.name] = one
         except KafkaError as error:
-            results[asked.name] = _failed(asked.name, error)
-    if request.validate_only:
-        results |= {name: _created(context, one, ZERO_UUID) for name, one in new.items()}
-    elif new:
-        results |= await _create(context, new)
-    return CreateTopicsResponse(topics=[results[name] for name in dict.fromkeys(one.name for one in request.topics)])
+            refused[asked.name] = error
+        if number % TOPICS_PER_TURN == 0:
+            await asyncio.sleep(0)
+    ids = dict.fromkeys(new, ZERO_UUID)
+    if not request.validate_only:
+        left = list(new.values())
+        while left:
+            await _create(context, left[:TOPICS_PER_TURN], ids, refused)
+            del left[:TOPICS_PER_TURN]
+    answer = answer_in_turns(
+        _results(context, times, new, ids, refused),
+        lambda result: 1 + len(result.configs or ()),
+        _response,
+        lambda some: elements_encoder(CreateTopicsResponse, "topics", context.api_version)(some),
+        lambda count, portions: _response(EncodedElements(count, b"".join(portions))),
+    )
+    return await answer if inspect.isawaitable(answer) else answer
 
 
-async def _create(context: Context, new: dict[str, NewTopic]) -> dict[str, CreatableTopicResult]:
+def _response(results: Any) -> CreateTopicsResponse:
+    return CreateTopicsResponse(topics=results)
+
+
+async def _create(context: Context, new: list[NewTopic], ids: dict[str, bytes], refused: dict[str, KafkaError]) -> None:
     """All in one commit; if somebody was faster with one of them, each on its own."""
-    topics = context.services.topics
     try:
-        created: list[Topic] = await topics.create(new.values())
-        return {topic.name: _created(context, new[topic.name], topic.topic_id) for topic in created}
+        for topic in await context.services.topics.create(new):
+            ids[topic.name] = topic.topic_id
     except KafkaError as error:
         if len(new) == 1:
-            return {name: _failed(name, error) for name in new}
-    results: dict[str, CreatableTopicResult] = {}
-    for name, one in new.items():
-        results |= await _create(context, {name: one})
-    return results
+            refused[new[0].name] = error
+            return
+        for one in new:
+            await _create(context, [one], ids, refused)
+
+
+def _results(
+    context: Context,
+    names: Iterable[str],
+    new: Mapping[str, NewTopic],
+    ids: Mapping[str, bytes],
+    refused: Mapping[str, KafkaError],
+) -> Iterator[CreatableTopicResult]:
+    """In the order asked. Topics that are configured alike share what is told of it."""
+    told: dict[frozenset[tuple[str, str]], list[CreatableTopicConfigs]] = {}
+    for name in names:
+        error = refused.get(name)
+        if error is not None:
+            yield CreatableTopicResult(name=name, error_code=error.code, error_message=error.message)
+            continue
+        key = frozenset(new[name].configs.items())
+        if key not in told:
+            told[key] = _configs(context, new[name])
+        yield CreatableTopicResult(
+            name=name,
+            topic_id=ids[name],
+            error_code=0,
+            num_partitions=new[name].partition_count,
+            replication_factor=1,
+            configs=told[key],
+        )
 
 
 def _new_topic(context: Context, asked: CreatableTopic) -> NewTopic:
@@ -81,25 +130,14 @@ def _new_topic(context: Context, asked: CreatableTopic) -> NewTopic:
     return NewTopic(asked.name, context.services.config.topics.partition_count if count == DEFAULT else count, configs)
 
 
-def _created(context: Context, new: NewTopic, topic_id: bytes) -> CreatableTopicResult:
-    return CreatableTopicResult(
-        name=new.name,
-        topic_id=topic_id,
-        error_code=0,
-        num_partitions=new.partition_count,
-        replication_factor=1,
-        configs=[
-            CreatableTopicConfigs(
-                name=entry.name,
-                value=entry.value,
-                read_only=entry.is_read_only,
-                config_source=entry.source,
-                is_sensitive=entry.is_sensitive,
-            )
-            for entry in topic_config.describe(new.configs, context.services.config)
-        ],
-    )
-
-
-def _failed(name: str, error: KafkaError) -> CreatableTopicResult:
-    return CreatableTopicResult(name=name, error_code=error.code, error_message=error.message)
+def _configs(context: Context, new: NewTopic) -> list[CreatableTopicConfigs]:
+    return [
+        CreatableTopicConfigs(
+            name=entry.name,
+            value=entry.value,
+            read_only=entry.is_read_only,
+            config_source=entry.source,
+            is_sensitive=entry.is_sensitive,
+        )
+        for entry in topic_config.describe(new.configs, context.services.config)
+    ]

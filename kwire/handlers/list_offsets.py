@@ -3,16 +3,17 @@
 - Timestamps below zero ask for a position: -1 latest a reader may see, -2 earliest, -3 the largest timestamp (7+),
   -4 earliest on local disk (8+), -5 latest tiered (9+), -6 earliest not yet tiered (11+). Nothing is tiered here: -4 is
   the earliest, -5 and -6 find nothing.
-- A time with no record at or after it finds offset -1 with timestamp -1, never a watermark.
+- A time with no record at or after it finds offset -1 with timestamp -1, never a watermark. Nothing at or above the
+  high watermark is found, and the largest timestamp is the largest a reader may see.
+- A partition named twice in one request is refused, as in Kafka.
 - Version 4 checks the client's leader epoch and tells ours.
 """
 
 from collections.abc import Coroutine
-from functools import partial
 from typing import Any, NamedTuple
 
 from kwire.broker.partition import Partition, code_of
-from kwire.broker.time_search import Search, search_largest_time, search_time
+from kwire.broker.time_search import TimeSearch, search_largest_time, search_time
 from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.context import Context
 from kwire.handlers.epochs import check_epoch
@@ -24,15 +25,18 @@ from kwire.wire.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from storage.errors import StorageError
-from storage.log import TimestampAndOffset
+from storage.times import TimestampAndOffset
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
 # To begin a search takes the loop tens of microseconds; after this many it gets its turn.
 SEARCHES_PER_TURN = 100
+# Retention or compaction exchanged the files under a search; that often in a row is no chance any more.
+SEARCHES_MAX = 3
+FIRST_OFFSET_NOT_AVAILABLE_VERSION = 5
 FIRST_VERSION_OF = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 
 
-class _TimeSearch(NamedTuple):
+class _Wanted(NamedTuple):
     """An answer that a thread has to look for, and its place among the others."""
 
     topic: str
@@ -42,22 +46,29 @@ class _TimeSearch(NamedTuple):
     partition: Partition
 
 
+class _Outdated(Exception):
+    """What was found may not be there any more."""
+
+
 def handle(
     context: Context, request: ListOffsetsRequest
 ) -> ListOffsetsResponse | Coroutine[Any, Any, ListOffsetsResponse]:
     answers = []
-    searches: list[_TimeSearch] = []
+    wanted: list[_Wanted] = []
+    named_twice = _named_twice(request)
     for asked in request.topics:
         topic = context.services.topics.get(asked.name)
         partitions: list[ListOffsetsPartitionResponse] = []
         for one in asked.partitions:
             try:
+                if (asked.name, one.partition_index) in named_twice:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST)
                 partition = topic.partition(one.partition_index) if topic else None
                 if partition is None:
                     raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 _check(context, partition, one)
                 if one.timestamp >= 0 or one.timestamp == MAX_TIMESTAMP:
-                    searches.append(_TimeSearch(asked.name, partitions, len(partitions), one, partition))
+                    wanted.append(_Wanted(asked.name, partitions, len(partitions), one, partition))
                 partitions.append(_position(partition, one))
             except KafkaError as error:
                 partitions.append(_failed(one, error.code))
@@ -65,47 +76,84 @@ def handle(
                 partitions.append(_failed(one, code_of(error)))
         answers.append(ListOffsetsTopicResponse(name=asked.name, partitions=partitions))
     response = ListOffsetsResponse(topics=answers)
-    return _answer_when_found(context, response, searches) if searches else response
+    return _answer_when_found(context, response, wanted) if wanted else response
+
+
+def _named_twice(request: ListOffsetsRequest) -> set[tuple[str, int]]:
+    seen: set[tuple[str, int]] = set()
+    twice: set[tuple[str, int]] = set()
+    for asked in request.topics:
+        for one in asked.partitions:
+            name = (asked.name, one.partition_index)
+            (twice if name in seen else seen).add(name)
+    return twice
 
 
 async def _answer_when_found(
-    context: Context, response: ListOffsetsResponse, searches: list[_TimeSearch]
+    context: Context, response: ListOffsetsResponse, wanted: list[_Wanted]
 ) -> ListOffsetsResponse:
     """A search reads from the disk and unpacks batches, so threads do it."""
-    for first in range(0, len(searches), SEARCHES_PER_TURN):
-        some = searches[first : first + SEARCHES_PER_TURN]
-        found = await context.services.cold_reads.find([_begin(one) for one in some])
-        for one, outcome in zip(some, found, strict=True):
-            one.answers[one.place] = _found(context, one, outcome)
+    for _ in range(SEARCHES_MAX):
+        again: list[_Wanted] = []
+        for first in range(0, len(wanted), SEARCHES_PER_TURN):
+            again += await _search(context, wanted[first : first + SEARCHES_PER_TURN])
+        wanted = again
+        if not wanted:
+            break
     return response
 
 
-def _begin(one: _TimeSearch) -> Search:
-    try:
-        log = one.partition.log
-        return (
-            search_largest_time(log) if one.asked.timestamp == MAX_TIMESTAMP else search_time(log, one.asked.timestamp)
-        )
-    except StorageError as error:
-        return partial(_fail, error)
+async def _search(context: Context, wanted: list[_Wanted]) -> list[_Wanted]:
+    """Fills in the answers; returns what should be looked for again."""
+    searches: list[tuple[_Wanted, TimeSearch]] = []
+    for one in wanted:
+        try:
+            searches.append((one, _begin(one)))
+        except StorageError as error:
+            one.answers[one.place] = _failed(one.asked, code_of(error))
+    again = []
+    found = await context.services.cold_reads.find([search for _, search in searches])
+    for (one, search), outcome in zip(searches, found, strict=True):
+        try:
+            one.answers[one.place] = _found(context, one, search, outcome)
+        except _Outdated:
+            # The answer if this was the last try.
+            code = code_of(outcome) if isinstance(outcome, StorageError) else _not_available(context)
+            one.answers[one.place] = _failed(one.asked, code)
+            again.append(one)
+        except StorageError as error:
+            one.answers[one.place] = _failed(one.asked, code_of(error))
+    return again
 
 
-def _fail(error: StorageError) -> None:
-    raise error
+def _begin(one: _Wanted) -> TimeSearch:
+    log, upto = one.partition.log, one.partition.high_watermark
+    if one.asked.timestamp == MAX_TIMESTAMP:
+        return search_largest_time(log, upto)
+    return search_time(log, one.asked.timestamp, upto)
 
 
 def _found(
-    context: Context, one: _TimeSearch, outcome: TimestampAndOffset | StorageError | None
+    context: Context, one: _Wanted, search: TimeSearch, outcome: TimestampAndOffset | StorageError | None
 ) -> ListOffsetsPartitionResponse:
     topic = context.services.topics.get(one.topic)
     if topic is None or topic.partition(one.partition.index) is not one.partition:
         return _failed(one.asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    log = one.partition.log
+    if search.is_outdated(log) or (isinstance(outcome, TimestampAndOffset) and outcome.offset < log.log_start_offset):
+        raise _Outdated
     if isinstance(outcome, StorageError):
         return _failed(one.asked, code_of(outcome))
-    if outcome is None or outcome.offset >= one.partition.high_watermark:
+    if outcome is None:
         return _answer(one.asked)
-    epoch = one.partition.log.epochs.epoch_for(outcome.offset)
-    return _answer(one.asked, outcome.timestamp_ms, outcome.offset, epoch)
+    return _answer(one.asked, outcome.timestamp_ms, outcome.offset, log.epochs.epoch_for(outcome.offset))
+
+
+def _not_available(context: Context) -> ErrorCode:
+    """What makes a client ask again, in words that its version knows."""
+    if context.api_version >= FIRST_OFFSET_NOT_AVAILABLE_VERSION:
+        return ErrorCode.OFFSET_NOT_AVAILABLE
+    return ErrorCode.LEADER_NOT_AVAILABLE
 
 
 def _check(context: Context, partition: Partition, asked: ListOffsetsPartition) -> None:

@@ -6,13 +6,22 @@
   need not ask twice.
 - Version 10 gives topic ids, version 12 can ask by them; a topic without a name before that makes the whole request
   invalid.
+- Topics are described from the catalogue: none is made live for it. An answer about many is made in turns.
 """
 
-from collections.abc import Awaitable
+import asyncio
+import inspect
+from collections.abc import Awaitable, Iterator, Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import Any
 
-from kwire.broker.topics import Topic, check_name
+from kwire.broker.catalogue import TopicFacts
+from kwire.broker.topics import check_name
+from kwire.broker.turns import answer_in_turns
 from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.context import Context
+from kwire.wire.codec import EncodedElements, elements_encoder
 from kwire.wire.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -30,49 +39,71 @@ TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11
 CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
 
 
+NO_REFUSALS: Mapping[str, ErrorCode] = MappingProxyType({})
+# Looking one up takes some microseconds; from this many on the loop gets its turn.
+LOOKUPS_PER_TURN = 1000
+
+
 def handle(context: Context, request: MetadataRequest) -> MetadataResponse | Awaitable[MetadataResponse]:
-    topics = context.services.topics
     asked = request.topics
     if asked is None or (context.api_version == 0 and not asked):
-        return _response(context, request, [_describe(context, request, topic) for topic in topics])
+        describe = _Describer(context, request)
+        return _answer(context, request, map(describe, context.services.topics.catalogue.facts()))
     by_id = any(one.name is None or one.topic_id != ZERO_UUID for one in asked)
     if by_id and context.api_version < FIRST_VERSION_BY_ID:
-        return _response(context, request, [_invalid(one) for one in asked])
+        return _answer(context, request, map(_invalid, asked))
     may_create = request.allow_auto_topic_creation and context.services.config.topics.is_auto_create
-    if may_create and any(one.name and topics.get(one.name) is None for one in asked):
+    if may_create and (len(asked) > LOOKUPS_PER_TURN or any(_is_missing(context, one) for one in asked)):
         return _create_and_answer(context, request, asked)
-    return _response(context, request, [_lookup(context, request, one) for one in asked])
+    return _answer(context, request, _lookups(context, request, asked))
 
 
 async def _create_and_answer(
     context: Context, request: MetadataRequest, asked: list[MetadataRequestTopic]
 ) -> MetadataResponse:
-    answers = []
-    for one in asked:
-        refusal = None
-        if one.name and one.topic_id == ZERO_UUID and context.services.topics.get(one.name) is None:
+    refusals: dict[str, ErrorCode] = {}
+    for number, one in enumerate(asked, start=1):
+        if one.name is not None and _is_missing(context, one):
             try:
                 await context.services.topics.get_or_create(one.name)
             except KafkaError as error:
-                refusal = _failed(one, error.code)
-        answers.append(refusal or _lookup(context, request, one))
-    return _response(context, request, answers)
+                refusals[one.name] = error.code
+        if number % LOOKUPS_PER_TURN == 0:
+            await asyncio.sleep(0)
+    answer = _answer(context, request, _lookups(context, request, asked, refusals))
+    return await answer if inspect.isawaitable(answer) else answer
 
 
-def _lookup(context: Context, request: MetadataRequest, one: MetadataRequestTopic) -> MetadataResponseTopic:
-    if one.topic_id != ZERO_UUID:
-        topic = context.services.topics.get_by_id(one.topic_id)
-        return _describe(context, request, topic) if topic else _failed(one, ErrorCode.UNKNOWN_TOPIC_ID)
-    if one.name is None:
-        return _failed(one, ErrorCode.UNKNOWN_TOPIC_ID)
-    topic = context.services.topics.get(one.name)
-    if topic is not None:
-        return _describe(context, request, topic)
+def _is_missing(context: Context, one: MetadataRequestTopic) -> bool:
+    is_named = bool(one.name) and one.topic_id == ZERO_UUID
+    return is_named and one.name is not None and context.services.topics.catalogue.find(one.name) is None
+
+
+def _lookups(
+    context: Context,
+    request: MetadataRequest,
+    asked: list[MetadataRequestTopic],
+    refusals: Mapping[str, ErrorCode] = NO_REFUSALS,
+) -> Iterator[MetadataResponseTopic]:
+    catalogue = context.services.topics.catalogue
+    describe = _Describer(context, request)
+    for one in asked:
+        name = catalogue.name_of(one.topic_id) if one.topic_id != ZERO_UUID else one.name
+        facts = catalogue.find(name) if name is not None else None
+        if facts is not None:
+            yield describe(facts)
+        elif name is None or one.topic_id != ZERO_UUID:
+            yield _failed(one, ErrorCode.UNKNOWN_TOPIC_ID)
+        else:
+            yield _failed(one, refusals.get(name) or _why_unknown(name))
+
+
+def _why_unknown(name: str) -> ErrorCode:
     try:
-        check_name(one.name)
+        check_name(name)
     except KafkaError as error:
-        return _failed(one, error.code)
-    return _failed(one, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return error.code
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def _failed(one: MetadataRequestTopic, code: ErrorCode) -> MetadataResponseTopic:
@@ -84,31 +115,60 @@ def _invalid(one: MetadataRequestTopic) -> MetadataResponseTopic:
     return MetadataResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=one.name or "", partitions=[])
 
 
-def _describe(context: Context, request: MetadataRequest, topic: Topic) -> MetadataResponseTopic:
-    node_id = context.services.node.node_id
-    answer = MetadataResponseTopic(
-        error_code=0,
-        name=topic.name,
-        topic_id=topic.topic_id,
-        is_internal=topic.is_internal,
-        partitions=[
+class _Describer:
+    """Facts of the catalogue as Metadata tells them."""
+
+    def __init__(self, context: Context, request: MetadataRequest) -> None:
+        self._node_id = context.services.node.node_id
+        self._leader_epoch = context.services.topics.leader_epoch
+        self._with_operations = request.include_topic_authorized_operations
+        # Topics with one partition are alike in it, and on a large node nearly all are such.
+        self._one_partition = self._partitions(1)
+
+    def __call__(self, facts: TopicFacts) -> MetadataResponseTopic:
+        count = facts.partition_count
+        answer = MetadataResponseTopic(
+            error_code=0,
+            name=facts.name,
+            topic_id=facts.topic_id,
+            is_internal=facts.is_internal,
+            partitions=self._one_partition if count == 1 else self._partitions(count),
+        )
+        if self._with_operations:
+            answer.topic_authorized_operations = TOPIC_OPERATIONS
+        return answer
+
+    def _partitions(self, count: int) -> list[MetadataResponsePartition]:
+        return [
             MetadataResponsePartition(
                 error_code=0,
-                partition_index=partition.index,
-                leader_id=node_id,
-                leader_epoch=partition.leader_epoch,
-                replica_nodes=[node_id],
-                isr_nodes=[node_id],
+                partition_index=index,
+                leader_id=self._node_id,
+                leader_epoch=self._leader_epoch,
+                replica_nodes=[self._node_id],
+                isr_nodes=[self._node_id],
             )
-            for partition in topic.partitions
-        ],
-    )
-    if request.include_topic_authorized_operations:
-        answer.topic_authorized_operations = TOPIC_OPERATIONS
-    return answer
+            for index in range(count)
+        ]
 
 
-def _response(context: Context, request: MetadataRequest, topics: list[MetadataResponseTopic]) -> MetadataResponse:
+def _weight(topic: MetadataResponseTopic) -> int:
+    return 1 + len(topic.partitions)
+
+
+def _answer(
+    context: Context, request: MetadataRequest, topics: Iterator[MetadataResponseTopic]
+) -> MetadataResponse | Awaitable[MetadataResponse]:
+    def encode(some: list[MetadataResponseTopic]) -> bytes:
+        return elements_encoder(MetadataResponse, "topics", context.api_version)(some)
+
+    def make_encoded(count: int, portions: list[bytes]) -> MetadataResponse:
+        return _response(context, request, EncodedElements(count, b"".join(portions)))
+
+    return answer_in_turns(topics, _weight, partial(_response, context, request), encode, make_encoded)
+
+
+def _response(context: Context, request: MetadataRequest, topics: Any) -> MetadataResponse:
     node = context.services.node
     host, port = context.endpoint
     answer = MetadataResponse(

@@ -2,13 +2,16 @@
 
 - Versions 0-2 are advertised but carry formats that are no longer stored: each partition answers UNSUPPORTED_VERSION.
 - One batch per partition, as Kafka demands; it stays opaque: header and CRC checked, offset patched, written.
-- acks 0 gets no answer (an error drops the connection, the only sign such a producer understands), 1 and all get theirs
-  when the batch is readable.
+- acks 0 gets no answer (an error drops the connection, the only sign such a producer understands), 1 gets its answer
+  when the batch is in the log, all when it is readable: as durable as the topic's `kwire.log.sync` says.
 - A batch the producer already wrote (same id, epoch and sequence) is answered with its first offset.
 - Version 13 names topics by id.
 """
 
-from kwire.broker.partition import code_of
+import asyncio
+from collections.abc import Awaitable
+
+from kwire.broker.partition import Partition, code_of
 from kwire.broker.topics import Topic
 from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.context import Context, DropConnection
@@ -26,13 +29,15 @@ from storage.format import ZSTD
 FIRST_SERVED_VERSION = 3
 FIRST_ZSTD_VERSION = 7
 FIRST_TOPIC_ID_VERSION = 13
-ACKS = (-1, 0, 1)
+ALL, NONE = -1, 0
+ACKS = (ALL, NONE, 1)
 
 
-def handle(context: Context, request: ProduceRequest) -> ProduceResponse | None:
+def handle(context: Context, request: ProduceRequest) -> ProduceResponse | Awaitable[ProduceResponse] | None:
     version = context.api_version
     topics = context.services.topics
     refusal = _refusal(version, request)
+    unsafe: list[_Unsafe] = []
     responses = []
     for data in request.topic_data:
         topic = topics.get(data.name) if version < FIRST_TOPIC_ID_VERSION else topics.get_by_id(data.topic_id)
@@ -43,19 +48,26 @@ def handle(context: Context, request: ProduceRequest) -> ProduceResponse | None:
                     raise refusal
                 if topic is None:
                     raise KafkaError(_unknown_topic(version))
-                answers.append(_append(topic, one, version))
+                answers.append(_append(topic, one, version, unsafe))
             except KafkaError as error:
                 answers.append(_failed(one.index, error.code, error.message))
             except StorageError as error:
                 answers.append(_failed(one.index, code_of(error), str(error)))
         responses.append(TopicProduceResponse(name=data.name, topic_id=data.topic_id, partition_responses=answers))
-    if request.acks == 0:
+    if request.acks == NONE:
         _drop_on_failure(responses)
         return None
-    return ProduceResponse(responses=responses)
+    response = ProduceResponse(responses=responses)
+    if unsafe and request.acks == ALL:
+        return _answer_when_safe(response, unsafe, request.timeout_ms)
+    return response
 
 
-def _append(topic: Topic, data: PartitionProduceData, version: int) -> PartitionProduceResponse:
+# What was appended and may not be read yet: where, up to which offset, and the answer that says it worked.
+_Unsafe = tuple[Partition, int, PartitionProduceResponse]
+
+
+def _append(topic: Topic, data: PartitionProduceData, version: int, unsafe: list[_Unsafe]) -> PartitionProduceResponse:
     partition = topic.partition(data.index)
     if partition is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -71,13 +83,37 @@ def _append(topic: Topic, data: PartitionProduceData, version: int) -> Partition
     if header.attributes:
         _check_attributes(header, version)
     appended = partition.append(batch, header)
-    return PartitionProduceResponse(
+    answer = PartitionProduceResponse(
         index=data.index,
         error_code=0,
         base_offset=appended.base_offset,
         log_append_time_ms=appended.log_append_time_ms,
         log_start_offset=partition.log.log_start_offset,
     )
+    if partition.high_watermark <= appended.last_offset:
+        unsafe.append((partition, appended.last_offset + 1, answer))
+    return answer
+
+
+def _answer_when_safe(response: ProduceResponse, unsafe: list[_Unsafe], timeout_ms: int) -> Awaitable[ProduceResponse]:
+    """The answer for everything, when the last partition is safe or cannot be."""
+    answered: asyncio.Future[ProduceResponse] = asyncio.get_running_loop().create_future()
+    left = len(unsafe)
+
+    def wait_for(partition: Partition, end: int, answer: PartitionProduceResponse) -> None:
+        def reached(error: KafkaError | None) -> None:
+            nonlocal left
+            if error is not None:
+                answer.error_code, answer.error_message, answer.base_offset = error.code, error.message, -1
+            left -= 1
+            if not left and not answered.done():
+                answered.set_result(response)
+
+        partition.on_reached(end, reached, timeout_ms)
+
+    for one in unsafe:
+        wait_for(*one)
+    return answered
 
 
 def _check_attributes(header: BatchHeader, version: int) -> None:

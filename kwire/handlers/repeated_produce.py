@@ -1,17 +1,19 @@
 """A shortcut for the commonest request there is: the one before it, with other records.
 
-A producer that writes to one partition sends the same bytes again and again except for the batch, and gets the same
-answer except for the offsets. What the general way (decode, look up, encode) found out about such a request is
-remembered: the bytes around the batch, the partition, and the answer around its numbers. When the next request fits,
-only the batch is looked at. When it does not, or anything is wrong with it, the general way deals with it.
+A producer sends the same bytes again and again except for the batches and the partitions they go to, and gets the same
+answer except for a few numbers per partition. What the general way (decode, look up, encode) found out about such a
+request is remembered: the bytes in front of its partitions, the topic, and the answer around its numbers. When the next
+request fits, only its batches are looked at. When it does not, or anything is wrong with it before the first batch is
+stored, the general way deals with it.
 """
 
 import struct
-from collections.abc import Callable
+from typing import NamedTuple
 
-from kwire.broker.partition import Partition
-from kwire.errors import KafkaError
-from kwire.handlers.context import Context
+from kwire.broker.partition import Partition, code_of
+from kwire.broker.topics import Topic
+from kwire.errors import ErrorCode, KafkaError
+from kwire.handlers.context import Context, DurableAnswer
 from kwire.wire.codec import encode_message
 from kwire.wire.errors import WireError
 from kwire.wire.messages.produce import (
@@ -22,128 +24,217 @@ from kwire.wire.messages.produce import (
     TopicProduceResponse,
 )
 from kwire.wire.varint import decode_uvarint, encode_uvarint
-from storage.batch import check_batch
+from storage.batch import BatchHeader, check_batch
 from storage.errors import StorageError
 
-# From version 5 on the three numbers that differ stand side by side in the answer; from 7 on every codec is allowed.
+# From version 5 on the numbers that differ stand side by side in the answer; from 7 on every codec is allowed.
 FIRST_VERSION = 7
+# Requests with more partitions than this go the general way: their answer's count would take more than one byte.
+PARTITIONS_MAX = 100
+ALL = -1
 # Values no real answer has, to find the place of the numbers in an encoded one.
-_MARKS = (0x0102030405060708, 0x1112131415161718, 0x2122232425262728)
+_MARKS = (0x01020304, 0x0506, 0x0102030405060708, 0x1112131415161718, 0x2122232425262728)
 
-_pack_numbers = struct.Struct(">qqq").pack
+_pack_numbers = struct.Struct(">ihqqq").pack
 _unpack_head = struct.Struct(">ii").unpack_from
-_unpack_size = struct.Struct(">i").unpack_from
+_pack_head = struct.Struct(">ii").pack
+_unpack_int = struct.Struct(">i").unpack_from
+_pack_int = struct.Struct(">i").pack
 # Behind the API key, the version and the correlation id of a frame.
 _HEAD_BYTES = 8
 
 
+class _Part(NamedTuple):
+    """One partition's share of a request."""
+
+    partition_index: int
+    partition: Partition
+    batch: memoryview
+    header: BatchHeader
+
+
 class RepeatedProduce:
-    """One connection's memory of its last single-partition Produce."""
+    """One connection's memory of its last Produce to one topic."""
 
     __slots__ = (
-        "_answer_size",
+        "_acks",
+        "_after",
         "_before",
-        "_behind",
+        "_between",
         "_call",
         "_is_flexible",
-        "_pack_answer",
-        "_partition",
-        "_parts",
+        "_partitions",
         "_start",
         "_target",
+        "_timeout_ms",
+        "_topic",
+        "_version",
+        "_words",
     )  # fmt: skip
 
     def __init__(self) -> None:
-        self._partition: Partition | None = None
+        self._topic: Topic | None = None
         self._target: object = None
         self._call = -1  # API key and version, as the one number they make
-        self._before = self._behind = b""
+        self._version = 0
+        self._before = b""
         self._start = 0
         self._is_flexible = False
-        self._parts = (b"", b"")
-        self._pack_answer: Callable[..., bytes] = _pack_numbers
-        self._answer_size = 0
+        self._acks = ALL
+        self._timeout_ms = 0
+        self._partitions: list[Partition] = []
+        # The answer: words in front of the count of partitions, behind the numbers of each, and behind the last.
+        self._words = self._between = self._after = b""
 
-    def answer(self, frame: memoryview) -> bytes | None:
-        """Append the batch of a request frame and return the answer's frame, or None: then nothing has been done."""
-        partition = self._partition
-        if partition is None:
+    def answer(self, frame: memoryview) -> bytes | DurableAnswer | None:
+        """Append the batches of a request frame and return the answer's frame, or None: then nothing has been done."""
+        topic = self._topic
+        if topic is None:
             return None
         try:
             call, correlation_id = _unpack_head(frame)
-            start = self._start
-            if call != self._call or frame[_HEAD_BYTES:start].tobytes() != self._before:
+            if call != self._call or frame[_HEAD_BYTES : self._start].tobytes() != self._before:
                 return None
-            if self._is_flexible:
-                size, start = decode_uvarint(frame, start)
-                size -= 1
-            else:
-                (size,) = _unpack_size(frame, start)
-                start += 4
-            end = start + size
-            if size < 0 or frame[end:].tobytes() != self._behind:
+            parts = self._parts(frame)
+            if parts is None:
                 return None
-            batch = frame[start:end]
-            header = check_batch(batch)
-            if header.is_transactional or partition.settings.is_log_append_time:
-                # A batch that gets our time is changed even if it cannot be stored: it could not be looked at twice.
-                return None
+            # Up to here nothing has happened; an append that fails as the first one has changed nothing either.
+            index, partition, batch, header = parts[0]
             appended = partition.append(batch, header)
         except (StorageError, KafkaError, WireError, struct.error, IndexError):
             return None
-        before, after = self._parts
-        return self._pack_answer(
-            self._answer_size,
-            correlation_id,
-            before,
-            appended.base_offset,
-            appended.log_append_time_ms,
-            partition.log.log_start_offset,
-            after,
-        )
+        offset, last_offset, time_ms, _ = appended
+        between = self._between
+        pieces = [_pack_numbers(index, 0, offset, time_ms, partition.log.log_start_offset), between]
+        unsafe = None if last_offset < partition.high_watermark else [(partition, last_offset + 1)]
+        for index, partition, batch, header in parts[1:]:
+            try:
+                offset, last_offset, time_ms, _ = partition.append(batch, header)
+            except (StorageError, KafkaError) as error:
+                pieces.append(self._failed(index, error))
+                continue
+            pieces += (_pack_numbers(index, 0, offset, time_ms, partition.log.log_start_offset), between)
+            if last_offset >= partition.high_watermark:
+                unsafe = [*(unsafe or ()), (partition, last_offset + 1)]
+        count = len(parts)
+        counted = bytes((count + 1,)) if self._is_flexible else _pack_int(count)
+        body = b"".join((self._words, counted, *pieces, self._after))
+        framed = _pack_head(len(body) + 4, correlation_id) + body
+        if unsafe is None or self._acks != ALL:
+            return framed
+        return DurableAnswer(framed, unsafe, self._timeout_ms)
 
-    def learn(self, context: Context, frame: memoryview, request: ProduceRequest, response: ProduceResponse) -> None:
-        """Remember a request that the general way has answered, when it comes for the second time."""
-        self._partition = None
+    def _parts(self, frame: memoryview) -> list[_Part] | None:
+        """The request's partitions, each batch checked; None if this is not for us."""
+        is_flexible, position, size = self._is_flexible, self._start, len(frame)
+        partitions = self._partitions
+        if is_flexible:
+            count = frame[position] - 1
+            position += 1
+        else:
+            (count,) = _unpack_int(frame, position)
+            position += 4
+        if not 0 < count <= PARTITIONS_MAX:
+            return None
+        parts = []
+        for _ in range(count):
+            (index,) = _unpack_int(frame, position)
+            if is_flexible:
+                length, start = decode_uvarint(frame, position + 4)
+                length -= 1
+            else:
+                (length,) = _unpack_int(frame, position + 4)
+                start = position + 8
+            position = start + length
+            if length <= 0 or position > size or index < 0:
+                return None
+            batch = frame[start:position]
+            header = check_batch(batch)
+            partition = partitions[index]
+            if header.is_transactional or partition.settings.is_log_append_time:
+                # A batch that gets our time is changed even if it cannot be stored: it could not be looked at twice.
+                return None
+            if is_flexible:
+                if frame[position]:  # tags; none are known
+                    return None
+                position += 1
+            parts.append(_Part(index, partition, batch, header))
+        # Topic and request end here; without unknown tags each leaves one zero byte.
+        if size - position != (2 if is_flexible else 0) or (is_flexible and (frame[position] or frame[position + 1])):
+            return None
+        return parts
+
+    def _failed(self, index: int, error: StorageError | KafkaError) -> bytes:
+        """A partition whose batch could not be stored after another one of the same request was."""
+        if isinstance(error, KafkaError):
+            code, message = error.code, error.message
+        else:
+            code, message = code_of(error), str(error)
+        failed = PartitionProduceResponse(index=index, error_code=code, base_offset=-1, error_message=message)
+        encoded = self._encoded(failed)
+        return encoded[len(self._words) - self._head_tags + self._count_bytes : len(encoded) - len(self._after)]
+
+    @property
+    def _head_tags(self) -> int:
+        """The header of a flexible answer ends with its own, empty, tags."""
+        return 1 if self._is_flexible else 0
+
+    @property
+    def _count_bytes(self) -> int:
+        return 1 if self._is_flexible else 4
+
+    def learn(
+        self, context: Context, frame: memoryview, request: ProduceRequest, response: ProduceResponse | None
+    ) -> None:
+        """Remember a request that the general way has answered, or will, when it comes for the second time."""
+        self._topic = None
         version = context.api_version
-        if version < FIRST_VERSION or len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1:
+        if version < FIRST_VERSION or len(request.topic_data) != 1 or request.transactional_id is not None:
             return
-        [asked], [answered] = request.topic_data, response.responses
-        [data], [result] = asked.partition_data, answered.partition_responses
-        target = (version, asked.name, asked.topic_id, data.index)
+        [asked] = request.topic_data
+        target = (version, asked.name, asked.topic_id, request.acks)
         topics = context.services.topics
-        topic = topics.get(asked.name) or topics.get_by_id(asked.topic_id)
-        records = data.records
+        topic = topics.get(asked.name) if asked.name else topics.get_by_id(asked.topic_id)
         # Learning costs more than it saves for a connection that writes here and there in turn.
         is_repeated, self._target = target == self._target, target
-        if not is_repeated or result.error_code or topic is None or records is None:
+        if not is_repeated or topic is None or topic.is_internal or (response is not None and _has_error(response)):
             return
+        self._version = version
         self._is_flexible = version >= PRODUCE.first_flexible
-        # Three structs end behind the records; without unknown tags each leaves one zero byte.
-        self._behind = bytes(3 if self._is_flexible else 0)
-        size_bytes = len(encode_uvarint(len(records) + 1)) if self._is_flexible else 4
-        self._start = len(frame) - len(self._behind) - len(records) - size_bytes
+        self._acks = request.acks
+        self._timeout_ms = request.timeout_ms
         self._call, _ = _unpack_head(frame)
+        self._start = len(frame) - self._size_of_partitions(request)
         self._before = frame[_HEAD_BYTES : self._start].tobytes()
-        before, after = _answer_around_numbers(answered, version)
-        # The header of a flexible answer ends with its own, empty, tags.
-        self._parts = bytes(self._is_flexible) + before, after
-        packing = struct.Struct(f">ii{len(self._parts[0])}sqqq{len(after)}s")
-        self._pack_answer, self._answer_size = packing.pack, packing.size - 4
-        self._partition = topic.partition(data.index)
+        index, error_code, offset, time_ms, start = _MARKS
+        marked = PartitionProduceResponse(
+            index=index, error_code=error_code, base_offset=offset, log_append_time_ms=time_ms, log_start_offset=start
+        )
+        self._topic = topic
+        self._partitions = topic.partitions
+        before, _, after = self._encoded(marked).partition(_pack_numbers(*_MARKS))
+        count_bytes = self._count_bytes
+        self._words = bytes(self._head_tags) + before[:-count_bytes]
+        # Topic tags, throttle time and the answer's own tags end it; what is left belongs to each partition.
+        end_bytes = 1 + 4 + 1 if self._is_flexible else 4
+        self._between, self._after = after[:-end_bytes], after[-end_bytes:]
+
+    def _size_of_partitions(self, request: ProduceRequest) -> int:
+        """How many bytes the partitions, their count and everything behind them take in the request."""
+        size = self._count_bytes + (2 if self._is_flexible else 0)
+        for data in request.topic_data[0].partition_data:
+            records = len(data.records or b"")
+            size += 4 + records + (len(encode_uvarint(records + 1)) + 1 if self._is_flexible else 4)
+        return size
+
+    def _encoded(self, answer: PartitionProduceResponse) -> bytes:
+        topic = self._topic
+        assert topic is not None
+        answered = TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=[answer])
+        return encode_message(ProduceResponse(responses=[answered]), self._version)
 
 
-def _answer_around_numbers(answered: TopicProduceResponse, version: int) -> tuple[bytes, bytes]:
-    """The encoded answer for this topic and partition, without base offset, append time and log start offset."""
-    offset, time, start = _MARKS
-    marked = PartitionProduceResponse(
-        index=answered.partition_responses[0].index,
-        error_code=0,
-        base_offset=offset,
-        log_append_time_ms=time,
-        log_start_offset=start,
+def _has_error(response: ProduceResponse) -> bool:
+    return any(
+        answer.error_code != ErrorCode.NONE for topic in response.responses for answer in topic.partition_responses
     )
-    topic = TopicProduceResponse(name=answered.name, topic_id=answered.topic_id, partition_responses=[marked])
-    encoded = encode_message(ProduceResponse(responses=[topic]), version)
-    before, _, after = encoded.partition(_pack_numbers(*_MARKS))
-    return before, after

@@ -8,16 +8,17 @@ answers are not taken, while too many requests wait, or while the memory for req
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from kwire.errors import KafkaError
 from kwire.handlers.api_versions import refuse_version
-from kwire.handlers.context import Context, DropConnection, Handler, Services, Shortcut
+from kwire.handlers.context import Context, DropConnection, DurableAnswer, Handler, Services, Shortcut
 from kwire.metrics import Latency, ServerMetrics
 from kwire.server.complaints import Complaints
 from kwire.wire.codec import decoder, encoder
-from kwire.wire.connection import Request, ServerConnection
+from kwire.wire.connection import Request, ServerConnection, Turn
 from kwire.wire.errors import WireError
 from kwire.wire.frame import ReceiveMemory
 from kwire.wire.schema import Api
@@ -222,7 +223,10 @@ class KafkaConnection(asyncio.BufferedProtocol):
                 frame = reader.next_frame()
                 if frame is None:
                     break
-                for chunk in self._take_shortcut(frame) or self._handle(machine.open(frame), frame):
+                chunks = self._take_shortcut(frame)
+                if chunks is None:
+                    chunks = self._handle(machine.open(frame), frame)
+                for chunk in chunks:
                     ready.append(chunk)
                     ready_bytes += len(chunk)
                 if ready_bytes > UNSENT_BYTES_MAX:
@@ -245,16 +249,42 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._write(ready, ready_bytes)
         self._turn_reading()
 
-    def _take_shortcut(self, frame: memoryview) -> tuple[bytes] | None:
+    def _take_shortcut(self, frame: memoryview) -> Sequence[Buffer] | None:
         """The answer to a request that is like the one before, if there is a way to have it without looking closely."""
-        if self._shortcut is None or self._machine.waiting:
+        if self._shortcut is None:
             return None
         answer = self._shortcut.answer(frame)
         if answer is None:
             return None
+        if type(answer) is DurableAnswer:
+            self._answer_when_durable(answer)
+            return ()
+        assert isinstance(answer, bytes)
         assert self._shortcut_latency is not None
         self._shortcut_latency.observe(perf_counter() - self.active_at)
-        return (answer,)
+        if not self._machine.waiting:
+            return (answer,)
+        turn = Turn()
+        turn.answer = [answer]
+        self._machine.wait(turn)
+        return ()
+
+    def _answer_when_durable(self, answer: DurableAnswer) -> None:
+        turn, began, left = Turn(), self.active_at, len(answer.ends)
+        self._machine.wait(turn)
+
+        def reached(error: KafkaError | None) -> None:
+            nonlocal left
+            left -= 1
+            if error is not None:
+                # What became of the batch is unknown; asked again, the general way has the words for it.
+                self._fail(f"a batch is not safe: {error}")
+            elif not left and not self._transport.is_closing():
+                assert self._shortcut_latency is not None
+                self._send_on(self._machine.answer_framed(turn, [answer.framed]), self._shortcut_latency, began)
+
+        for partition, end in answer.ends:
+            partition.on_reached(end, reached, answer.timeout_ms)
 
     def _handle(self, request: Request, frame: memoryview) -> list[Buffer]:
         shared = self._shared
@@ -269,13 +299,14 @@ class KafkaConnection(asyncio.BufferedProtocol):
             # Most requests of a connection are alike; a context never changes, so one serves them all.
             context = self._context = Context(shared.services, self, version, request.client_id)
         answer = route.handle(context, decoded)
-        if type(answer) is not route.response and answer is not None:
-            self._answer_later(request, answer, began)
-            return []
+        is_later = type(answer) is not route.response and answer is not None
         if route.shortcut is not None and answer is not None:
             if self._shortcut is None:
                 self._shortcut, self._shortcut_latency = route.shortcut(), route.latency
-            self._shortcut.learn(context, frame, decoded, answer)
+            self._shortcut.learn(context, frame, decoded, None if is_later else answer)
+        if is_later:
+            self._answer_later(request, answer, began)
+            return []
         ready = self._machine.answer_now(request, None if answer is None else route.encode(version, answer))
         route.latency.observe(perf_counter() - began)
         return ready
@@ -298,9 +329,12 @@ class KafkaConnection(asyncio.BufferedProtocol):
             log.exception("%s failed; the connection from %s is closed", request.api.name, self.client_host)
             self._fail(f"{request.api.name} failed")
             return
-        ready = self._machine.answer_later(request, chunks)
+        self._send_on(self._machine.answer_later(request, chunks), route.latency, began)
+
+    def _send_on(self, ready: list[Buffer], latency: Latency, began: float) -> None:
+        """An answer that came later is there: send what its turn lets through, and go on."""
         self.active_at = ended = perf_counter()
-        route.latency.observe(ended - began)
+        latency.observe(ended - began)
         if ready:
             self._write(ready, sum(map(len, ready)))
         if self.is_draining:

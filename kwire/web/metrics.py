@@ -1,12 +1,14 @@
-"""GET /metrics: every number of this node in Prometheus' text format. Each metric is declared here, once.
+"""GET /metrics: every number of this node in Prometheus' text format. Each metric is declared once, here or in
+`storage_metrics.py`.
 
 Families are built when asked for, from plain counters, so series of deleted topics vanish by themselves. Labels are
-bounded: API names are a fixed set, topics beyond a bound are summed up under one name.
+bounded: API names are a fixed set; with more topics than a bound, those in use since the start have series of their
+own, up to that bound, and all others are summed up under one name.
 """
 
 import os
 import resource
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, generate_latest
@@ -16,21 +18,26 @@ from prometheus_client.registry import Collector
 
 from kwire.metrics import LATENCY_BOUNDS
 from kwire.web.services import WebServices
+from kwire.web.storage_metrics import storage_families
 
 TOPIC_SERIES_MAX = 1000
-OTHER_TOPICS = "(others)"
 
 
 async def scrape(services: WebServices, request: web.Request) -> web.Response:
-    await services.stored_sizes.known()
+    await services.stored_sizes.measure()
+    sizes, others = await services.stored_sizes.by_topic(TOPIC_SERIES_MAX)
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(NodeCollector(services))
+    registry.register(NodeCollector(services, sizes, others))
     return web.Response(body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
 class NodeCollector(Collector):
-    def __init__(self, services: WebServices) -> None:
+    """`sizes` are the bytes of each topic that has a series of its own, `other_bytes` those of all others."""
+
+    def __init__(self, services: WebServices, sizes: Mapping[str, int], other_bytes: int) -> None:
         self._services = services
+        self._sizes = sizes
+        self._other_bytes = other_bytes
 
     def describe(self) -> list[Metric]:
         return []
@@ -38,7 +45,7 @@ class NodeCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         yield from self._requests()
         yield from self._connections()
-        yield from self._storage()
+        yield from storage_families(self._services, self._sizes, self._other_bytes)
         yield from self._loop()
         yield from self._process()
 
@@ -80,29 +87,6 @@ class NodeCollector(Collector):
         closed.add_metric(["idle"], metrics.connections_idled)
         closed.add_metric(["failed"], metrics.connections_failed)
         yield closed
-
-    def _storage(self) -> Iterator[Metric]:
-        topics = self._services.topics
-        size = GaugeMetricFamily("kwire_storage_log_size_bytes", "Bytes of records, by topic.", labels=["topic"])
-        others = partitions = segments = 0
-        for number, topic in enumerate(topics):
-            opened = [partition.log for partition in topic.partitions if partition.is_open]
-            topic_bytes = sum(partition.size_bytes for partition in topic.partitions)
-            segments += sum(log.segment_count for log in opened)
-            partitions += len(topic.partitions)
-            if number < TOPIC_SERIES_MAX:
-                size.add_metric([topic.name], topic_bytes)
-            else:
-                others += topic_bytes
-        if len(topics) > TOPIC_SERIES_MAX:
-            size.add_metric([OTHER_TOPICS], others)
-        yield size
-        yield GaugeMetricFamily("kwire_broker_topics", "Topics, internal ones included.", value=len(topics))
-        yield GaugeMetricFamily("kwire_broker_partitions", "Partitions of all topics.", value=partitions)
-        yield GaugeMetricFamily("kwire_storage_segments", "Segments of the logs opened so far.", value=segments)
-        yield CounterMetricFamily(
-            "kwire_storage_cold_reads", "Reads whose pages came from the disk.", value=self._services.cold_reads()
-        )
 
     def _loop(self) -> Iterator[Metric]:
         metrics = self._services.loop_metrics

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from kwire.broker.keepers import Keepers
 from kwire.broker.stored_sizes import StoredSizes
 from kwire.broker.topics import Topics
 from kwire.metrics import LoopMetrics, ServerMetrics
@@ -15,4 +16,6 @@ class WebServices:
     loop_metrics: LoopMetrics
     is_ready: Callable[[], bool]
     cold_reads: Callable[[], int]
+    offline_directories: Callable[[], int]
     stored_sizes: StoredSizes
+    keepers: Keepers

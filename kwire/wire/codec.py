@@ -9,7 +9,7 @@ that remain before anything is allocated for it. `spec.py` says the same slowly;
 """
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from kwire.wire.errors import WireError
@@ -29,8 +29,23 @@ ELEMENTS_MAX = 400_000
 # Kafka's own bound: a string never has more bytes than its older, two-byte length could say.
 STRING_BYTES_MAX = 0x7FFF
 
+
+class EncodedElements:
+    """The elements of one of a message's own arrays, encoded before: for answers too large to be encoded in one go."""
+
+    __slots__ = ("_count", "encoded")
+
+    def __init__(self, count: int, encoded: bytes) -> None:
+        self._count = count
+        self.encoded = encoded
+
+    def __len__(self) -> int:
+        return self._count
+
+
 _decoders: dict[tuple[type[Any], int], Callable[[Buffer], Any]] = {}
 _encoders: dict[tuple[type[Any], int], Callable[[Any], list[Buffer]]] = {}
+_element_encoders: dict[tuple[type[Any], str, int], Callable[[Sequence[Any]], bytes]] = {}
 
 
 def decoder(cls: type[M], version: int) -> Callable[[Buffer], M]:
@@ -48,6 +63,15 @@ def encoder(cls: type[M], version: int) -> Callable[[M], list[Buffer]]:
         return _encoders[cls, version]
     except KeyError:
         made = _encoders[cls, version] = _Encoder(message_of(cls), version).compile()
+        return made
+
+
+def elements_encoder(cls: type[Any], array: str, version: int) -> Callable[[Sequence[Any]], bytes]:
+    """What encodes some elements of one of a message's own arrays, without their count; for `EncodedElements`."""
+    try:
+        return _element_encoders[cls, array, version]
+    except KeyError:
+        made = _element_encoders[cls, array, version] = _Encoder(message_of(cls), version).compile_elements(array)
         return made
 
 
@@ -297,6 +321,19 @@ class _Encoder(_Writer):
         made: Callable[[Any], list[Buffer]] = self.build("def encode(o):", "encode")
         return made
 
+    def compile_elements(self, array: str) -> Callable[[Sequence[Any]], bytes]:
+        (kind,) = [f.kind for f in self.message.struct.at(self.version) if f.name == array]
+        assert isinstance(kind, ArrayKind)
+        self.names["join"] = b"".join
+        self.emit("parts = []")
+        self.emit("w = parts.append")
+        self.emit("chunks = []")
+        self.elements("o", kind.element, "w")
+        self.emit("chunks.append(join(parts))")
+        self.emit("return join(chunks)")
+        made: Callable[[Sequence[Any]], bytes] = self.build("def encode(o):", "encode")
+        return made
+
     def struct(self, source: str, kind: Struct, w: str) -> None:
         group: list[tuple[str, Fixed]] = []
         for f in kind.at(self.version):
@@ -383,6 +420,9 @@ class _Encoder(_Writer):
             pattern = f"'>' + '16s' * len({x})" if element is UUID else f"f'>{{len({x})}}{element.format}'"
             self.emit(f"{w}({pack}({pattern}, *{x}))")
             return
+        if self.depth == 1:
+            self.names["Encoded"] = EncodedElements
+            self.emit(f"if type({x}) is Encoded: {w}({x}.encoded); {x} = ()")
         item = self.fresh("o")
         self.emit(f"for {item} in {x}:")
         self.depth += 1

@@ -22,23 +22,32 @@ _answer_head = struct.Struct(">ii").pack
 _flexible_answer_head = struct.Struct(">iib").pack
 
 
-class Request:
+class Turn:
+    """A place in the order of answers: the answer, framed, once it is there."""
+
+    __slots__ = ("answer",)
+
+    def __init__(self) -> None:
+        self.answer: list[Buffer] | None = None
+
+
+class Request(Turn):
     """A request as it came: which API and version, from whom, and the bytes of its body (valid until `settle`).
 
     `body` is None for an ApiVersions above our range, which is answered as version 0 with error 35 (KIP-511).
     """
 
-    __slots__ = ("answer", "api", "body", "client_id", "correlation_id", "version")
+    __slots__ = ("api", "body", "client_id", "correlation_id", "version")
 
     def __init__(
         self, api: Api, version: int, correlation_id: int, client_id: str | None, body: memoryview | None
     ) -> None:
+        self.answer = None
         self.api = api
         self.version = version
         self.correlation_id = correlation_id
         self.client_id = client_id
         self.body = body
-        self.answer: list[Buffer] | None = None  # framed, and waiting for its turn
 
 
 class ServerConnection:
@@ -50,7 +59,7 @@ class ServerConnection:
         self.reader = FrameReader(memory, largest_frame_bytes)
         self._apis = apis
         # Requests handed out and not yet answered in order; its length is what a server bounds.
-        self.waiting: deque[Request] = deque()
+        self.waiting: deque[Turn] = deque()
         self._client_id_bytes = b""
         self._client_id: str | None = ""
 
@@ -61,9 +70,9 @@ class ServerConnection:
         except (struct.error, IndexError, UnicodeDecodeError) as error:
             raise WireError(f"a request header is cut short or garbled: {error}") from error
 
-    def wait(self, request: Request) -> None:
+    def wait(self, turn: Turn) -> None:
         """The answer comes later; those of later requests wait behind it."""
-        self.waiting.append(request)
+        self.waiting.append(turn)
 
     def answer_now(self, request: Request, chunks: list[Buffer] | None) -> list[Buffer]:
         """Take the answer of the request just handed out (None: the client wants none); what may be sent at once."""
@@ -76,7 +85,11 @@ class ServerConnection:
 
     def answer_later(self, request: Request, chunks: list[Buffer] | None) -> list[Buffer]:
         """Take the answer of a request that was told to wait; everything that may be sent now, in request order."""
-        request.answer = [] if chunks is None else self._frame(request, chunks)
+        return self.answer_framed(request, [] if chunks is None else self._frame(request, chunks))
+
+    def answer_framed(self, turn: Turn, framed: list[Buffer]) -> list[Buffer]:
+        """The same with an answer that needs no framing any more."""
+        turn.answer = framed
         waiting = self.waiting
         ready: list[Buffer] = []
         while waiting and (answer := waiting[0].answer) is not None:

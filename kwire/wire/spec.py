@@ -1,8 +1,8 @@
 """The protocol as an executable specification: a `construct` description of any message in any version.
 
 Written straight from the rules of the protocol and independent of `codec.py`; a property test keeps the two equal.
-It is slow and meant for reading, for tests and for tools (`kwire log dump`, frame inspection). This module is the only
-one that imports `construct`, and nothing on the server's path imports this module.
+It is slow and meant for reading, for tests and for tools (`kwire log dump`, frame inspection). This module and
+`record_batch_spec.py` are the only ones here that import `construct`, and nothing on the server's path imports them.
 
                  before flexible versions       flexible versions (KIP-482)
     string       int16 length, utf-8            uvarint length + 1, utf-8

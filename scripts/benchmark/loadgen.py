@@ -14,7 +14,9 @@ import socket
 import sys
 import time
 from array import array
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import cycle
 
 from benchmark.histogram import Latencies
 from benchmark.wire import ProduceCall, WireError, connect, read_frame, record_batch
@@ -22,6 +24,7 @@ from benchmark.wire import ProduceCall, WireError, connect, read_frame, record_b
 SILENCE_SECONDS = 10
 SECONDS_MAX = 600  # Bounds the samples kept: 8 bytes per request.
 CONNECTIONS_MAX = 1000
+TOPICS_MAX = 10_000
 RECEIVE_BYTES = 512
 NO_ERROR = b"\0\0"
 
@@ -34,36 +37,47 @@ class Load:
     latencies: str
 
 
-def generate(address: tuple[str, int], topic: str, connections: int, seconds: float, value_size: int) -> Load:
-    call = ProduceCall.build(topic, record_batch(b"x" * value_size, time.time_ns() // 1_000_000))
+def topic_name(prefix: str, number: int) -> str:
+    """All of one length, so that the answers are too."""
+    return f"{prefix}-{number:06d}"
+
+
+def generate(
+    address: tuple[str, int], topics: Sequence[str], connections: int, seconds: float, value_size: int
+) -> Load:
+    """The topics take turns; their names are of one length."""
+    batch = record_batch(b"x" * value_size, time.time_ns() // 1_000_000)
+    calls = [ProduceCall.build(topic, batch) for topic in topics]
     sockets = [connect(address, SILENCE_SECONDS) for _ in range(connections)]
     samples_ns = array("q")
     gc.disable()
     cpu_before, started = time.process_time(), time.perf_counter()
-    drive(call, sockets, time.perf_counter_ns() + int(seconds * 1e9), samples_ns)
+    drive(calls, sockets, time.perf_counter_ns() + int(seconds * 1e9), samples_ns)
     elapsed, cpu = time.perf_counter() - started, time.process_time() - cpu_before
     for connection in sockets:
         connection.close()
     return Load(len(samples_ns), elapsed, cpu, Latencies.of(samples_ns).encode())
 
 
-def drive(call: ProduceCall, sockets: list[socket.socket], end_ns: int, samples_ns: "array[int]") -> None:
+def drive(calls: Sequence[ProduceCall], sockets: list[socket.socket], end_ns: int, samples_ns: "array[int]") -> None:
     """The measured loop: every name is local and an answer is only compared, so that the server stays the limit."""
-    frame, reply_size, error_at, error_end = call.frame, call.reply_size, call.error_at, call.error_at + 2
+    call = calls[0]
+    reply_size, error_at, error_end = call.reply_size, call.error_at, call.error_at + 2
     clock, record, epoll = time.perf_counter_ns, samples_ns.append, select.epoll()
-    calls = {connection.fileno(): (connection.recv, connection.send, connection) for connection in sockets}
+    frames = cycle([one.frame for one in calls])
+    doors = {connection.fileno(): (connection.recv, connection.send, connection) for connection in sockets}
     sent_ns = {}
-    for descriptor, (_, send, _) in calls.items():
+    for descriptor, (_, send, _) in doors.items():
         epoll.register(descriptor, select.EPOLLIN)
         sent_ns[descriptor] = clock()
-        send(frame)
+        send(next(frames))
     now_ns = 0
     while now_ns < end_ns:
         ready = epoll.poll(SILENCE_SECONDS)
         if not ready:
             raise WireError(f"no answer for {SILENCE_SECONDS} s")
         for descriptor, _ in ready:
-            receive, send, connection = calls[descriptor]
+            receive, send, connection = doors[descriptor]
             reply = receive(RECEIVE_BYTES)
             now_ns = clock()
             if len(reply) != reply_size or reply[error_at:error_end] != NO_ERROR:
@@ -71,7 +85,7 @@ def drive(call: ProduceCall, sockets: list[socket.socket], end_ns: int, samples_
                 now_ns = clock()
             record(now_ns - sent_ns[descriptor])
             sent_ns[descriptor] = now_ns
-            send(frame)
+            send(next(frames))
 
 
 def main() -> None:
@@ -79,14 +93,18 @@ def main() -> None:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--topic", required=True)
+    parser.add_argument("--topics", type=int, default=0, help="so many topics, TOPIC-000000 and on; 0: TOPIC itself")
     parser.add_argument("--connections", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--value-size", type=int, default=100)
     arguments = parser.parse_args()
     if not 0 < arguments.seconds <= SECONDS_MAX or not 0 < arguments.connections <= CONNECTIONS_MAX:
         parser.error(f"at most {SECONDS_MAX} seconds and {CONNECTIONS_MAX} connections")
+    if not 0 <= arguments.topics <= TOPICS_MAX:
+        parser.error(f"at most {TOPICS_MAX} topics")
     address = (arguments.host, arguments.port)
-    load = generate(address, arguments.topic, arguments.connections, arguments.seconds, arguments.value_size)
+    topics = [topic_name(arguments.topic, number) for number in range(arguments.topics)] or [arguments.topic]
+    load = generate(address, topics, arguments.connections, arguments.seconds, arguments.value_size)
     json.dump(asdict(load), sys.stdout)
 
 

@@ -74,12 +74,19 @@ def start_in_background(argv: Sequence[str], log_path: Path) -> subprocess.Popen
         )
 
 
-def stop(process: subprocess.Popen[bytes]) -> None:
+def stop(process: subprocess.Popen[bytes], timeout_seconds: float = STOP_SECONDS) -> bool:
+    """Whether it ended by itself in time, having been asked to; otherwise it is killed."""
     if process.poll() is not None:
-        return
+        return True
     process.terminate()
     try:
-        process.wait(timeout=STOP_SECONDS)
+        process.wait(timeout=timeout_seconds)
     except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait(timeout=STOP_SECONDS)
+        kill(process)
+        return False
+    return True
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait(timeout=STOP_SECONDS)

@@ -7,6 +7,7 @@ from pathlib import Path
 PROC = Path("/proc")
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 ANONYMOUS = re.compile(r"^RssAnon:\s+(\d+) kB$", re.MULTILINE)
+RESIDENT = re.compile(r"^VmRSS:\s+(\d+) kB$", re.MULTILINE)
 
 
 def cpu_seconds(pid: int) -> float:
@@ -20,7 +21,16 @@ def cpu_seconds(pid: int) -> float:
 
 def anonymous_bytes(pid: int) -> int:
     """Resident memory that is not backed by a file: mapped log segments belong to the page cache, not to the server."""
-    found = (ANONYMOUS.search(_read(PROC / str(member) / "status")) for member in _family(pid))
+    return _memory_bytes(pid, ANONYMOUS)
+
+
+def resident_bytes(pid: int) -> int:
+    """All resident memory, mapped pages of files included; what two processes of the family share counts twice."""
+    return _memory_bytes(pid, RESIDENT)
+
+
+def _memory_bytes(pid: int, kind: re.Pattern[str]) -> int:
+    found = (kind.search(_read(PROC / str(member) / "status")) for member in _family(pid))
     return sum(int(match[1]) * 1024 for match in found if match)
 
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 
 from benchmark import options
-from benchmark.measures import MEASURES, STALL_MEASURES, Measure
+from benchmark.measures import Measure
 from benchmark.samples import WARM_UP_ROUND, Sample
+from benchmark.servers import KAFKA, KWIRE
 
-KAFKA, KWIRE = "kafka", "kwire"
 COLUMNS = ("measure", "unit", "Apache Kafka", "kwire", "kwire / Kafka", "bar", "met")
 GENERATOR_BUSY_SHARE = 0.9
 
@@ -25,12 +25,12 @@ class Row:
     met: bool | None
 
 
-def rows(samples: Sequence[Sample]) -> list[Row]:
+def rows(samples: Sequence[Sample], measures: Sequence[Measure], worst: Sequence[Measure] = ()) -> list[Row]:
+    """Medians of `measures`; of `worst` the worst that happened in any work, the warm-up not left out."""
     measured = [sample for sample in samples if sample.round != WARM_UP_ROUND]
     worked = {sample.work for sample in measured}
-    table = [_row(measure, _median_of(measured, measure)) for measure in MEASURES if measure.work in worked]
-    # A stall counts whenever it happened, so the warm-up is not left out and nothing is averaged.
-    return table + [_row(measure, _worst_of(samples, measure)) for measure in STALL_MEASURES]
+    table = [_row(measure, _median_of(measured, measure)) for measure in measures if measure.work in worked]
+    return table + [_row(measure, _worst_of(samples, measure)) for measure in worst]
 
 
 def _row(measure: Measure, figure: Callable[[str], float | None]) -> Row:
@@ -43,7 +43,7 @@ def _row(measure: Measure, figure: Callable[[str], float | None]) -> Row:
 
 def _median_of(samples: Sequence[Sample], measure: Measure) -> Callable[[str], float | None]:
     def median(server: str) -> float | None:
-        values = _values(samples, server, measure.figure, measure.work)
+        values = _values(samples, server, measure.figure, measure.work_of(server))
         return statistics.median(values) if values else None
 
     return median
@@ -106,11 +106,11 @@ def _failure(sample: Sample, error: str) -> str:
 
 
 def document(
-    machine: dict[str, object], given: options.Options, samples: Sequence[Sample], table_rows: Sequence[Row]
+    machine: dict[str, object], given: dict[str, object], samples: Sequence[Sample], table_rows: Sequence[Row]
 ) -> str:
     content = {
         "machine": machine,
-        "options": asdict(given),
+        "options": given,
         "table": [asdict(row) for row in table_rows],
         "notes": notes(samples),
         "samples": [asdict(sample) for sample in samples],

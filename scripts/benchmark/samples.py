@@ -2,13 +2,14 @@
 
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmark import options, procfs
 from benchmark.servers import Product, RunningServer
 from benchmark.stalls import LoopHealth, loop_health
-from benchmark.works import Turn, Work
+from benchmark.works import Outcome, Turn, Work
 
 MEMORY = "memory"
 MEGABYTE = 1_000_000
@@ -40,20 +41,25 @@ class Reading:
 
 def measure_work(work: Work, turn: Turn) -> Sample:
     work.prepare(turn)
+    return observe(turn.server, turn.round, work.name, lambda: work.run(turn))
+
+
+def observe(server: RunningServer, round_number: int, work: str, run: Callable[[], Outcome]) -> Sample:
+    """Run something and add what it cost the server."""
     os.sync()  # Nobody pays for writing back what the one before left in the page cache.
-    before = Reading.take(turn.server)
-    outcome = work.run(turn)
-    after = Reading.take(turn.server)
+    before = Reading.take(server)
+    outcome = run()
+    after = Reading.take(server)
     cpu_seconds = after.cpu_seconds - before.cpu_seconds
     figures = outcome.figures | after.loop.figures_since(before.loop)
     figures["seconds"] = after.at - before.at
     figures["cpu_s"] = cpu_seconds
-    figures["memory_mb"] = anonymous_mb(turn.server)
+    figures["memory_mb"] = anonymous_mb(server)
     if outcome.gigabytes:
         figures["cpu_s_per_gb"] = cpu_seconds / outcome.gigabytes
     if outcome.requests:
         figures["cpu_us_per_request"] = cpu_seconds / outcome.requests * 1e6
-    return Sample(turn.server.product.name, turn.round, work.name, figures, outcome.histograms)
+    return Sample(server.product.name, round_number, work, figures, outcome.histograms)
 
 
 def measure_start_up(product: Product, directory: Path, round_number: int) -> Sample:

@@ -3,15 +3,17 @@
 import socket
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmark.processes import ERROR_TAIL_CHARACTERS, ChildFailed, run, start_in_background, stop
+from benchmark.processes import ERROR_TAIL_CHARACTERS, STOP_SECONDS, ChildFailed, kill, run, start_in_background, stop
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 APACHE_KAFKA = REPOSITORY / "compat" / "apache_kafka"
-KWIRE = REPOSITORY / ".venv" / "bin" / "kwire"
+KWIRE_PROGRAM = REPOSITORY / ".venv" / "bin" / "kwire"
+KAFKA, KWIRE = "kafka", "kwire"  # How each is called in samples and options.
 LOOPBACK = "127.0.0.1"
 READY = b"ready "
 
@@ -32,8 +34,13 @@ class Launch:
 
 
 class Product(ABC):
+    """A kind of server, with the settings that differ from its defaults."""
+
     name: str
     title: str
+
+    def __init__(self, settings: Mapping[str, object]) -> None:
+        self._settings = settings
 
     @abstractmethod
     def prepare(self, directory: Path) -> Launch:
@@ -41,25 +48,28 @@ class Product(ABC):
 
 
 class ApacheKafka(Product):
-    name = "kafka"
+    name = KAFKA
     title = "Apache Kafka"
 
     def prepare(self, directory: Path) -> Launch:
         kafka_port, controller_port = free_ports(2)
         argv = [str(APACHE_KAFKA / "format"), str(directory), str(kafka_port), str(controller_port)]
         run("format", argv, FORMAT_TIMEOUT_SECONDS)
+        with (directory / "server.properties").open("a") as properties:
+            properties.writelines(f"{name}={value}\n" for name, value in self._settings.items())
         return Launch([str(APACHE_KAFKA / "serve"), str(directory)], kafka_port, None, prints_ready=False)
 
 
 class Kwire(Product):
-    name = "kwire"
+    name = KWIRE
     title = "kwire"
 
     def prepare(self, directory: Path) -> Launch:
         kafka_port, http_port = free_ports(2)
-        argv = [str(KWIRE), "serve", "--kafka", f"{LOOPBACK}:{kafka_port}", "--http", f"{LOOPBACK}:{http_port}"]
-        # Both make the same promise: an acknowledged record is in the page cache, which is Kafka's default.
-        argv += ["--data-dir", str(directory / "data"), "--set", "kwire.log.sync=os"]
+        argv = [str(KWIRE_PROGRAM), "serve", "--kafka", f"{LOOPBACK}:{kafka_port}", "--http", f"{LOOPBACK}:{http_port}"]
+        argv += ["--data-dir", str(directory / "data")]
+        for name, value in self._settings.items():
+            argv += ["--set", f"{name}={value}"]
         return Launch(argv, kafka_port, http_port, prints_ready=True)
 
 
@@ -72,21 +82,26 @@ class StartUp:
 
 
 class RunningServer:
-    """A started server and the directory that is its own."""
+    """A started server and the directory that is its own; it may be ended and started again on it."""
 
-    def __init__(self, product: Product, directory: Path) -> None:
+    def __init__(self, product: Product, directory: Path, start_timeout_seconds: float = START_TIMEOUT_SECONDS) -> None:
         directory.mkdir(parents=True)
         self.product = product
         self.directory = directory
+        self._start_timeout_seconds = start_timeout_seconds
         self._log_path = directory / "server.log"
-        launch = product.prepare(directory)
-        self.address = (LOOPBACK, launch.kafka_port)
-        self.bootstrap = f"{LOOPBACK}:{launch.kafka_port}"
-        self.metrics_url = f"http://{LOOPBACK}:{launch.http_port}/metrics" if launch.http_port else None
-        started = time.perf_counter()
-        self._process = start_in_background(launch.argv, self._log_path)
+        self._launch = product.prepare(directory)
+        port, http_port = self._launch.kafka_port, self._launch.http_port
+        self.address = (LOOPBACK, port)
+        self.bootstrap = f"{LOOPBACK}:{port}"
+        self.metrics_url = f"http://{LOOPBACK}:{http_port}/metrics" if http_port else None
+        self.start()
+
+    def start(self) -> None:
+        self.started = time.perf_counter()
+        self._process = start_in_background(self._launch.argv, self._log_path)
         try:
-            self.start_up = self._await_start(launch, started)
+            self.start_up = self._await_start(self._launch, self.started)
         except BaseException:
             stop(self._process)
             raise
@@ -100,13 +115,18 @@ class RunningServer:
             tail = self._log_path.read_text(errors="replace")[-ERROR_TAIL_CHARACTERS:]
             raise ServerDied(f"{self.product.title} ended with exit code {self._process.returncode}\n{tail}")
 
-    def stop(self) -> None:
-        stop(self._process)
+    def stop(self, timeout_seconds: float = STOP_SECONDS) -> bool:
+        """Whether it ended by itself in time; otherwise it was killed."""
+        return stop(self._process, timeout_seconds)
+
+    def kill(self) -> None:
+        """Without a warning, as a crash would end it."""
+        kill(self._process)
 
     def _await_start(self, launch: Launch, started: float) -> StartUp:
         port_seconds: float | None = None
         ready_seconds: float | None = None
-        while time.perf_counter() - started < START_TIMEOUT_SECONDS:
+        while time.perf_counter() - started < self._start_timeout_seconds:
             self.check_alive()
             if port_seconds is None and accepts(launch.kafka_port):
                 port_seconds = time.perf_counter() - started
@@ -115,7 +135,8 @@ class RunningServer:
             if port_seconds is not None and (ready_seconds is not None or not launch.prints_ready):
                 return StartUp(port_seconds, ready_seconds)
             time.sleep(POLL_SECONDS)
-        raise ChildFailed(f"{self.product.title}: not started after {START_TIMEOUT_SECONDS} s, see {self._log_path}")
+        waited = f"not started after {self._start_timeout_seconds:.0f} s"
+        raise ChildFailed(f"{self.product.title}: {waited}, see {self._log_path}")
 
     def _has_printed_ready(self) -> bool:
         lines = self._log_path.read_bytes().splitlines()

@@ -1,6 +1,7 @@
 """Kafka's own command-line tools as measuring instruments: the same Java client works against both servers."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,8 +36,12 @@ CONSUMED_COLUMNS = {
 class Tools:
     libs: Path
 
-    def create_topic(self, server: RunningServer, topic: str, partitions: int) -> None:
+    def create_topic(
+        self, server: RunningServer, topic: str, partitions: int, configs: Mapping[str, object] | None = None
+    ) -> None:
         options = ["--create", "--topic", topic, "--partitions", str(partitions), "--replication-factor", "1"]
+        for name, value in (configs or {}).items():
+            options += ["--config", f"{name}={value}"]
         self._topics(server, options)
 
     def delete_topics(self, server: RunningServer, pattern: str) -> None:

@@ -37,14 +37,14 @@ def request_frame(api_key: int, api_version: int, body: bytes) -> bytes:
 
 def record_batch(value: bytes, timestamp_ms: int) -> bytes:
     """One uncompressed record without key and headers, in a version 2 batch of a producer that is not idempotent."""
-    fields = b"\0" + _varint(0) + _varint(0) + _varint(-1) + _varint(len(value)) + value + _varint(0)
-    record = _varint(len(fields)) + fields
+    fields = b"\0" + varint(0) + varint(0) + varint(-1) + varint(len(value)) + value + varint(0)
+    record = varint(len(fields)) + fields
     checked = struct.pack(">hiqqqhii", 0, 0, timestamp_ms, timestamp_ms, -1, -1, -1, 1) + record
     protected = struct.pack(">ibI", -1, 2, crc32c.crc32c(checked)) + checked
     return struct.pack(">qi", 0, len(protected)) + protected
 
 
-def _varint(value: int) -> bytes:
+def varint(value: int) -> bytes:
     zigzag = (value << 1) ^ (value >> 63)
     encoded = bytearray()
     while zigzag > 0x7F:
@@ -56,7 +56,7 @@ def _varint(value: int) -> bytes:
 
 @dataclass(frozen=True)
 class ProduceCall:
-    """A Produce request to partition 0 of one topic, with the places of the fields in its answer."""
+    """A Produce request to one partition, with the places of the fields in its answer."""
 
     frame: bytes
     reply_size: int
@@ -64,10 +64,10 @@ class ProduceCall:
     base_offset_at: int
 
     @classmethod
-    def build(cls, topic: str, batch: bytes) -> "ProduceCall":
+    def build(cls, topic: str, batch: bytes, partition: int = 0) -> "ProduceCall":
         name = topic.encode()
         body = struct.pack(">hhiih", -1, ACKS_ALL, REQUEST_TIMEOUT_MS, 1, len(name)) + name
-        body += struct.pack(">iii", 1, 0, len(batch)) + batch
+        body += struct.pack(">iii", 1, partition, len(batch)) + batch
         # length, correlation id, topic count, name, partition count, index | error |
         # base offset, append time, log start | throttle
         error_at = 4 + 4 + 4 + 2 + len(name) + 4 + 4
@@ -83,7 +83,7 @@ class ProduceCall:
 
 @dataclass(frozen=True)
 class FetchCall:
-    """A Fetch request of partition 0 outside any fetch session; only the offset changes from one call to the next."""
+    """A Fetch request of one partition outside any fetch session; only the offset changes from one call to the next."""
 
     before_offset: bytes
     after_offset: bytes
@@ -91,10 +91,10 @@ class FetchCall:
     records_at: int
 
     @classmethod
-    def build(cls, topic: str, max_wait_ms: int) -> "FetchCall":
+    def build(cls, topic: str, max_wait_ms: int, partition: int = 0) -> "FetchCall":
         name = topic.encode()
         body = struct.pack(">iiiibii", -1, max_wait_ms, 1, FETCH_MAX_BYTES, 0, 0, -1)
-        body += struct.pack(">ih", 1, len(name)) + name + struct.pack(">iii", 1, 0, -1)
+        body += struct.pack(">ih", 1, len(name)) + name + struct.pack(">iii", 1, partition, -1)
         frame = request_frame(FETCH, FETCH_VERSION, body + bytes(8) + struct.pack(">qiih", -1, FETCH_MAX_BYTES, 0, 0))
         offset_at = len(frame) - 8 - 18
         # length, correlation id, throttle, error, session, topic count, name, partition count, index | error |
@@ -106,14 +106,19 @@ class FetchCall:
         return self.before_offset + OFFSET.pack(offset) + self.after_offset
 
     def check(self, reply: bytes, offset: int) -> None:
-        """The answer must hold the record at `offset`: every record of the prober is a batch of its own."""
+        """The answer must begin with the record at `offset`: every record of the prober is a batch of its own."""
+        base_offset = self.base_offset(reply, offset)
+        if base_offset != offset:
+            raise WireError(f"Fetch of offset {offset} answered offset {base_offset}")
+
+    def base_offset(self, reply: bytes, offset: int) -> int:
+        """Where the first batch of the answer begins."""
         raise_for_error("Fetch", reply, self.error_at)
         (size,) = FRAME_LENGTH.unpack_from(reply, self.records_at)
         if size <= 0:
             raise WireError(f"Fetch of offset {offset} came back empty")
         (base_offset,) = OFFSET.unpack_from(reply, self.records_at + 4)
-        if base_offset != offset:
-            raise WireError(f"Fetch of offset {offset} answered offset {base_offset}")
+        return int(base_offset)
 
 
 def raise_for_error(api: str, reply: bytes, error_at: int) -> None:

@@ -10,7 +10,7 @@ from benchmark.histogram import Latencies
 from benchmark.loadgen import Load
 from benchmark.options import GIGABYTE, Sizes
 from benchmark.prober import Probes
-from benchmark.processes import own_program
+from benchmark.processes import Child, own_program
 from benchmark.servers import RunningServer
 from benchmark.tools import TOOL_TIMEOUT_SECONDS, Tools, parse_consumed
 
@@ -103,30 +103,44 @@ def end_to_end(turn: Turn) -> Outcome:
 
 
 def small_requests(turn: Turn) -> Outcome:
-    seconds = turn.sizes.request_seconds
-    shares = [len(range(index, turn.connections, turn.generators)) for index in range(turn.generators)]
-    with ExitStack() as stack:
-        generators = [
-            stack.enter_context(
-                own_program(
-                    "loadgen",
-                    port=turn.server.address[1],
-                    topic=turn.topic("requests"),
-                    connections=share,
-                    seconds=seconds,
-                    value_size=SMALL,
-                )
-            )
-            for share in shares
-        ]
-        loads = [Load(**json.loads(generator.finish(seconds + GRACE_SECONDS))) for generator in generators]
-    latencies = Latencies()
-    for load in loads:
-        latencies.add(Latencies.decode(load.latencies))
-    figures = latencies.figures()
-    figures["requests_per_s"] = sum(load.requests / load.seconds for load in loads)
-    figures["generator_busy_share"] = max(load.own_cpu_seconds / load.seconds for load in loads)
-    return Outcome(figures, requests=sum(load.requests for load in loads), histograms={"request": latencies.encode()})
+    load = RequestLoad(turn.topic("requests"), turn.connections, turn.generators, turn.sizes.request_seconds)
+    return load.run(turn.server)
+
+
+@dataclass(frozen=True)
+class RequestLoad:
+    """Produce requests of one small record, one under way per connection; over `topics` topics if that is not 0."""
+
+    topic: str
+    connections: int
+    generators: int
+    seconds: float
+    topics: int = 0
+
+    def run(self, server: RunningServer) -> Outcome:
+        shares = [len(range(index, self.connections, self.generators)) for index in range(self.generators)]
+        with ExitStack() as stack:
+            generators = [stack.enter_context(self._generator(server, share)) for share in shares]
+            loads = [Load(**json.loads(generator.finish(self.seconds + GRACE_SECONDS))) for generator in generators]
+        latencies = Latencies()
+        for load in loads:
+            latencies.add(Latencies.decode(load.latencies))
+        figures = latencies.figures()
+        figures["requests_per_s"] = sum(load.requests / load.seconds for load in loads)
+        figures["generator_busy_share"] = max(load.own_cpu_seconds / load.seconds for load in loads)
+        requests = sum(load.requests for load in loads)
+        return Outcome(figures, requests=requests, histograms={"request": latencies.encode()})
+
+    def _generator(self, server: RunningServer, connections: int) -> Child:
+        return own_program(
+            "loadgen",
+            port=server.address[1],
+            topic=self.topic,
+            topics=self.topics,
+            connections=connections,
+            seconds=self.seconds,
+            value_size=SMALL,
+        )
 
 
 def latency(turn: Turn) -> Outcome:

@@ -1,15 +1,17 @@
 """Partitions: one door in, one signal out, and what is not let in."""
 
 import errno
+import struct
 from pathlib import Path
 
 import pytest
+from crc32c import crc32c
 
 from kwire.broker.partition import Partition, code_of
 from kwire.errors import ErrorCode, KafkaError
 from storage import errors
-from storage.batch import check_batch, parse_header, read_records
-from storage.format import LOG_APPEND_TIME
+from storage.batch import Record, build_batch, check_batch, parse_header, read_records
+from storage.format import CRC_POSITION, CRC_START, LOG_APPEND_TIME, MAX_TIMESTAMP_POSITION
 from storage.log import Appended
 from tests.support.batches import headers, make_batch
 from tests.support.faulty_files import FaultyFiles
@@ -24,12 +26,13 @@ def append(partition: Partition, batch: memoryview | None = None, *, count: int 
 
 
 def refusal(partition: Partition, batch: memoryview) -> ErrorCode:
-    with pytest.raises(KafkaError) as caught:
+    with pytest.raises((KafkaError, errors.StorageError)) as caught:
         append(partition, batch)
     assert partition.log.log_end_offset == 0
     assert partition.high_watermark == 0
     assert partition.appended_bytes == 0
-    return caught.value.code
+    error = caught.value
+    return error.code if isinstance(error, KafkaError) else code_of(error)
 
 
 @in_loop
@@ -113,9 +116,9 @@ async def test_watermark_is_known_when_the_log_is_opened(node: QuietNode) -> Non
 async def test_call_comes_once_when_the_watermark_gets_there(node: QuietNode) -> None:
     partition = await node.create_partition()
     calls: list[str] = []
-    partition.on_reached(0, lambda: calls.append("at once"))
-    partition.on_reached(3, lambda: calls.append("three"))
-    partition.on_reached(1, lambda: calls.append("one"))
+    partition.on_reached(0, lambda _: calls.append("at once"))
+    partition.on_reached(1, lambda _: calls.append("one"))
+    partition.on_reached(3, lambda _: calls.append("three"))
     assert calls == ["at once"]
     append(partition)
     assert calls == ["at once", "one"]
@@ -276,3 +279,67 @@ async def test_append_that_fails_tells_nobody_and_leaves_nothing(tmp_path: Path)
 )
 def test_client_is_told_what_kind_of_error_it_was(error: errors.StorageError, code: ErrorCode) -> None:
     assert code_of(error) is code
+
+
+@in_loop
+async def test_compacted_topic_takes_only_records_with_keys(node: QuietNode) -> None:
+    partition = await node.create_partition(cleanup_policy="compact")
+    keyless = memoryview(build_batch([Record(b"key", b"", 0), Record(None, b"", 0)]))
+    assert refusal(partition, keyless) is ErrorCode.INVALID_RECORD
+    append(partition, memoryview(build_batch([Record(b"key", None, 0)])))
+
+
+@in_loop
+async def test_time_that_a_producer_left_out_is_filled_in(node: QuietNode) -> None:
+    partition = await node.create_partition()
+    batch = memoryview(build_batch([Record(None, b"a", 5), Record(None, b"b", 9)]))
+    struct.pack_into(">q", batch, MAX_TIMESTAMP_POSITION, -1)
+    struct.pack_into(">I", batch, CRC_POSITION, crc32c(batch[CRC_START:]))
+    append(partition, batch)
+    assert [header.max_timestamp for header in headers(partition.read(0, 1000).view)] == [9]
+
+
+@in_loop
+async def test_ring_holds_to_the_record_and_over_restarts(node: QuietNode) -> None:
+    """S0-18: a full buffer drops its oldest record for each one that comes."""
+    partition = await node.create_partition(kwire_retention_messages="7")
+    for number in range(1, 30):
+        append(partition)
+        assert partition.log.log_start_offset == max(0, number - 7)
+        assert partition.high_watermark == number
+    node.restart()
+    topic = node.topics.get("t")
+    assert topic is not None
+    again = topic.partitions[0]
+    assert (again.log.log_start_offset, again.high_watermark) == (22, 29)
+
+
+@in_loop
+async def test_parked_partition_goes_on_where_it_was(node: QuietNode) -> None:
+    partition = await node.create_partition()
+    append(partition, count=3)
+    held = partition.read(0, 10_000).view
+    expected = bytes(held)
+    assert partition.park()
+    assert (partition.is_open, partition.high_watermark, partition.size_bytes) == (False, 3, len(expected))
+    node.store.forget_log("t", 0)
+    assert append(partition).base_offset == 3
+    assert bytes(held) == expected == bytes(partition.read(0, len(expected)).view)
+
+
+@in_loop
+async def test_partition_with_unsynced_records_is_not_parked(node: QuietNode) -> None:
+    partition = await node.create_partition(kwire_log_sync="os")
+    append(partition)
+    assert not partition.park()
+    assert partition.is_open
+
+
+@in_loop
+async def test_deleted_partition_opens_no_log_any_more(node: QuietNode) -> None:
+    topic = await node.create("t", 2)
+    untouched = topic.partitions[1]
+    await node.topics.delete(topic)
+    with pytest.raises(errors.LogClosed):
+        append(untouched)
+    assert not list(node.directory.glob("t-1*"))

@@ -16,7 +16,7 @@ from storage.errors import StorageError
 from storage.format import CREATE_TIME, LOG_APPEND_TIME
 from tests.support.batches import make_batch
 from tests.support.faulty_files import FaultyFiles
-from tests.support.node import QuietNode, in_loop
+from tests.support.node import QuietNode, SyncAtOnce, in_loop
 
 
 def append(partition: Partition) -> int:
@@ -428,7 +428,7 @@ async def test_stored_setting_that_cannot_be_is_named_at_the_start(node: QuietNo
     value = {"id": bytes(16).hex(), "partitions": 1, "configs": {"segment.bytes": "1000"}}
     await node.metastore.commit([Change("topics/spoilt", value, 0)])
     with pytest.raises(ValueError, match=r"topic spoilt .*1000 for configuration segment\.bytes"):
-        Topics(node.metastore, node.store, node.config, node.clock, 1)
+        Topics(node.metastore, node.store, node.config, node.clock, 1, SyncAtOnce(node.files))
 
 
 @in_loop
@@ -468,3 +468,27 @@ async def test_topic_of_the_same_name_waits_until_the_old_one_is_out_of_its_way(
     assert deleting.done()
     assert new.topic_id != old.topic_id
     assert append(new.partitions[0]) == 0
+
+
+@in_loop
+async def test_open_logs_are_listed_in_the_order_of_their_last_use(node: QuietNode) -> None:
+    first, second, third = (await node.create("t", 3)).partitions
+    assert not node.topics.open_partitions
+    for partition in (second, first, third):
+        append(partition)
+    append(second)
+    assert list(node.topics.open_partitions) == [second, first, third]
+    node.topics.touch(second)
+    assert list(node.topics.open_partitions) == [first, third, second]
+
+
+@in_loop
+async def test_logs_of_a_deleted_topic_are_not_open(node: QuietNode) -> None:
+    topic = await node.create("t", 2)
+    other = await node.create_partition("u")
+    for partition in (*topic.partitions, other):
+        append(partition)
+    await node.topics.delete(topic)
+    assert list(node.topics.open_partitions) == [other]
+    node.topics.touch(topic.partitions[0])
+    assert list(node.topics.open_partitions) == [other]

@@ -1,6 +1,7 @@
 """Upkeep: every open log is looked after now and then, a few at a time."""
 
 import asyncio
+from itertools import pairwise
 
 import pytest
 
@@ -13,6 +14,7 @@ from tests.support.batches import make_batch
 from tests.support.node import QuietNode, in_loop
 
 EXPIRATION_MS = 1000
+OPEN_MAX = 1000
 
 
 def append(partition: Partition, producer_id: int, sequence: int = 0) -> None:
@@ -23,7 +25,7 @@ def append(partition: Partition, producer_id: int, sequence: int = 0) -> None:
 @in_loop
 async def test_silent_producers_are_forgotten(node: QuietNode) -> None:
     partition = await node.create_partition()
-    round_ = Upkeep(node.topics, node.clock, EXPIRATION_MS)
+    round_ = Upkeep(node.topics, node.clock, EXPIRATION_MS, OPEN_MAX)
     append(partition, 1)
     node.clock.advance(EXPIRATION_MS - 1)
     append(partition, 2)
@@ -51,14 +53,15 @@ async def test_a_round_takes_turns_with_the_loop_and_opens_nothing(
         append(partition, 1)
     released: list[Log] = []
     monkeypatch.setattr(Log, "release", lambda log: released.append(log))
-    round_ = Upkeep(node.topics, node.clock, EXPIRATION_MS)
+    round_ = Upkeep(node.topics, node.clock, EXPIRATION_MS, OPEN_MAX)
     round_.begin_round()
     assert len(released) == 2
+    logs = [partition.log for partition in topic.partitions[:5]]
     # A topic may go while the round is on.
     await node.topics.delete(topic)
     while len(released) < 5:
         await asyncio.sleep(0)
-    assert released == [partition.log for partition in topic.partitions[:5]]
+    assert released == logs
     assert not topic.partitions[5].is_open
     round_.close()
 
@@ -69,9 +72,113 @@ async def test_rounds_come_again_until_they_are_closed(node: QuietNode, monkeypa
     append(await node.create_partition(), 1)
     released: list[Log] = []
     monkeypatch.setattr(Log, "release", lambda log: released.append(log))
-    rounds = Upkeep(node.topics, node.clock, EXPIRATION_MS)
+    rounds = Upkeep(node.topics, node.clock, EXPIRATION_MS, OPEN_MAX)
     async with asyncio.timeout(10):
         while len(released) < 3:
             await asyncio.sleep(0.001)
     rounds.close()
     assert rounds._timer.cancelled()
+
+
+async def opened(node: QuietNode, count: int) -> list[Partition]:
+    """Partitions whose logs are open, the first one the longest."""
+    topic = await node.create("t", count)
+    for partition in topic.partitions:
+        append(partition, 1)
+    async with asyncio.timeout(10):
+        while any(partition.high_watermark < 1 for partition in topic.partitions):
+            await asyncio.sleep(0.001)
+    return topic.partitions
+
+
+async def until_open(node: QuietNode, count: int) -> None:
+    async with asyncio.timeout(10):
+        while len(node.topics.open_partitions) != count:
+            await asyncio.sleep(0.001)
+
+
+@in_loop
+async def test_logs_beyond_the_bound_are_parked_the_idle_ones_first(node: QuietNode) -> None:
+    partitions = await opened(node, 8)
+    bounded = Upkeep(node.topics, node.clock, EXPIRATION_MS, 8)
+    bounded.opened()
+    assert all(partition.is_open for partition in partitions)
+    bounded.close()
+    bounded = Upkeep(node.topics, node.clock, EXPIRATION_MS, 5)
+    bounded.opened()
+    await until_open(node, 5)
+    assert [partition.is_open for partition in partitions] == [False] * 3 + [True] * 5
+    # What was written to meanwhile gets another turn: the next ones go.
+    append(partitions[3], 1, 1)
+    async with asyncio.timeout(10):
+        while partitions[3].high_watermark < 2:
+            await asyncio.sleep(0.001)
+    partitions[0].log  # noqa: B018  opening is what it takes
+    bounded.opened()
+    await until_open(node, 5)
+    assert [partition.is_open for partition in partitions] == [True, False, False, True, False, True, True, True]
+    assert bounded.parked_count == 4
+    # A parked log opens again when it is needed, with all that was in it.
+    assert partitions[1].log.log_end_offset == 1
+    bounded.close()
+
+
+@in_loop
+async def test_parking_is_done_a_few_at_a_time(node: QuietNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep, "PARKS_PER_TURN", 2)
+    await opened(node, 7)
+    bounded = Upkeep(node.topics, node.clock, EXPIRATION_MS, 0)
+    counts = []
+    bounded.opened()
+    async with asyncio.timeout(10):
+        while node.topics.open_partitions:
+            await asyncio.sleep(0)
+            counts.append(bounded.parked_count)
+    assert all(after - before <= 2 for before, after in pairwise(counts))
+    assert bounded.parked_count == 7
+    bounded.close()
+
+
+@in_loop
+async def test_logs_that_are_all_in_use_are_asked_again_later(node: QuietNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep, "COUNT_SECONDS", 0.001)
+    partitions = await opened(node, 3)
+    tries: list[Partition] = []
+    park = Partition.park
+
+    def busy(partition: Partition) -> bool:
+        tries.append(partition)
+        return len(tries) > 9 and park(partition)
+
+    monkeypatch.setattr(Partition, "park", busy)
+    bounded = Upkeep(node.topics, node.clock, EXPIRATION_MS, 1)
+    await until_open(node, 1)
+    assert set(tries) == set(partitions)
+    bounded.close()
+
+
+@in_loop
+async def test_the_bound_holds_although_nobody_says_that_logs_were_opened(
+    node: QuietNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "COUNT_SECONDS", 0.001)
+    bounded = Upkeep(node.topics, node.clock, EXPIRATION_MS, 2)
+    await opened(node, 6)
+    await until_open(node, 2)
+    bounded.close()
+
+
+@in_loop
+async def test_a_round_goes_on_when_a_log_is_parked_meanwhile(node: QuietNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep, "LOGS_PER_TURN", 1)
+    partitions = await opened(node, 3)
+    released: list[Log] = []
+    monkeypatch.setattr(Log, "release", lambda log: released.append(log))
+    rounds = Upkeep(node.topics, node.clock, EXPIRATION_MS, OPEN_MAX)
+    rounds.begin_round()
+    assert node.topics.park(partitions[1])
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert released == [partitions[0].log, partitions[2].log]
+    assert not partitions[1].is_open
+    rounds.close()

@@ -14,7 +14,7 @@ from kwire.coordinator.group.commands import (
 from kwire.coordinator.group.commands import OffsetToCommit as Offset
 from kwire.coordinator.group.shard import GroupShard
 from kwire.coordinator.runtime import Moment, Result, java_hash
-from kwire.errors import ErrorCode
+from kwire.errors import ErrorCode, KafkaError
 from tests.coordinator.world import World
 
 
@@ -98,6 +98,15 @@ def test_offset_committed_for_one_group_is_not_seen_by_another() -> None:
     world = World()
     commit(world, 1, "g")
     assert fetch(world, "other")[0].topics == []
+
+
+def test_decision_that_is_never_committed_is_not_told_to_anybody() -> None:
+    world = World()
+    world.log.is_holding = True
+    answers = commit(world, 1)
+    assert not answers
+    world.log.release(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR))
+    assert answers == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
 
 
 def test_closing_answers_everyone_who_waits_and_stops_the_timers() -> None:

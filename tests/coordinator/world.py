@@ -10,6 +10,7 @@ from kwire.coordinator.group.records import GroupMetadataValue
 from kwire.coordinator.group.settings import GroupSettings
 from kwire.coordinator.group.shard import GroupShard
 from kwire.coordinator.runtime import KeyValue
+from kwire.errors import KafkaError
 from storage.errors import DiskFailure
 from tests.support.clock import ManualClock
 
@@ -25,7 +26,7 @@ class MemoryLog:
         self.is_failing = False
         self.is_holding = False
         self.appended: list[KeyValue] = []
-        self._held: list[Callable[[], None]] = []
+        self._held: list[Callable[[KafkaError | None], None]] = []
 
     def append(self, shard: int, records: Sequence[KeyValue], now_ms: int) -> int:
         if self.is_failing:
@@ -35,21 +36,21 @@ class MemoryLog:
         self.appended.extend(records)
         return len(log)
 
-    def on_committed(self, shard: int, offset: int, call: Callable[[], None]) -> None:
+    def on_committed(self, shard: int, offset: int, call: Callable[[KafkaError | None], None]) -> None:
         assert offset <= len(self.shards.get(shard, ()))
         if self.is_holding:
             self._held.append(call)
         else:
-            call()
+            call(None)
 
     def replay(self, shard: int) -> Iterator[KeyValue]:
         yield from list(self.shards.get(shard, ()))
 
-    def release(self) -> None:
+    def release(self, error: KafkaError | None = None) -> None:
         self.is_holding = False
         held, self._held = self._held, []
         for call in held:
-            call()
+            call(error)
 
 
 class ManualTimer:

@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from kwire.broker.partition import Partition
+from kwire.broker.time_search import TimeSearch
 from kwire.broker.topics import Topic
 from kwire.errors import ErrorCode
 from kwire.handlers import list_offsets
@@ -17,8 +18,10 @@ from kwire.wire.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from storage.batch import check_batch
+from storage.errors import DiskFailure
 from storage.format import GZIP, NONE
-from storage.log import Log, TimestampAndOffset
+from storage.log import Log
+from storage.times import TimestampAndOffset
 from tests.support.batches import make_batch
 from tests.support.node import QuietNode, in_loop
 
@@ -121,6 +124,8 @@ async def test_nothing_above_the_watermark_is_found(node: QuietNode) -> None:
     for version in LIST_OFFSETS.versions:
         assert (await find(node, topic, LATEST, version))[1] == 3
         assert await find(node, topic, 103, version) == NOTHING
+        if version >= 7:
+            assert await find(node, topic, MAX_TIMESTAMP, version) == (102, 2, 0)
 
 
 @in_loop
@@ -199,13 +204,13 @@ async def test_positions_are_told_at_once_and_times_looked_for_by_a_thread(
 ) -> None:
     topic = await two_epochs(node)
     threads = set()
-    look = Log.offset_for_timestamp
+    look = TimeSearch.__call__
 
-    def watched(log: Log, timestamp_ms: int) -> TimestampAndOffset | None:
+    def watched(search: TimeSearch) -> TimestampAndOffset | None:
         threads.add(threading.current_thread())
-        return look(log, timestamp_ms)
+        return look(search)
 
-    monkeypatch.setattr(Log, "offset_for_timestamp", watched)
+    monkeypatch.setattr(TimeSearch, "__call__", watched)
     for position in (LATEST, EARLIEST, EARLIEST_LOCAL):
         assert not inspect.isawaitable(node.start(request(topic, position), 8))
     for timestamp in (0, MAX_TIMESTAMP):
@@ -242,3 +247,70 @@ async def test_many_partitions_are_searched_in_turns(node: QuietNode, monkeypatc
         (3, 3),
         (1, 1),
     ]
+
+
+@in_loop
+async def test_a_partition_named_twice_is_refused(node: QuietNode) -> None:
+    topic = await node.create("t", 2)
+    asked = request(topic, LATEST)
+    asked.topics[0].partitions += [ListOffsetsPartition(partition_index=index, timestamp=0) for index in (1, 0)]
+    asked.topics += request("u", LATEST).topics + request("u", EARLIEST).topics
+    for version in LIST_OFFSETS.versions:
+        codes = [one.error_code for answer in (await node.ask(asked, version)).topics for one in answer.partitions]
+        again = ErrorCode.INVALID_REQUEST
+        assert codes == [again, ErrorCode.NONE, again, again, again]
+
+
+@in_loop
+async def test_a_search_whose_files_went_away_is_made_again(node: QuietNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = await two_epochs(node)
+    look = TimeSearch.__call__
+    log = topic.partitions[0].log
+
+    def moving(search: TimeSearch) -> TimestampAndOffset | None:
+        found = look(search)
+        if found is not None and found.offset < 3:
+            # As retention does while the thread looks.
+            log.log_start_offset = found.offset + 1
+        return found
+
+    monkeypatch.setattr(TimeSearch, "__call__", moving)
+    assert await find(node, topic, 0, 8) == (300, 3, 1)
+
+
+@in_loop
+async def test_a_search_is_not_repeated_for_ever(node: QuietNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = await two_epochs(node)
+    monkeypatch.setattr(TimeSearch, "is_outdated", lambda search, log: True)
+    for version in LIST_OFFSETS.versions:
+        expected = ErrorCode.OFFSET_NOT_AVAILABLE if version >= 5 else ErrorCode.LEADER_NOT_AVAILABLE
+        assert await refusal(node, request(topic, 0), version) is expected
+
+
+@in_loop
+async def test_a_log_that_cannot_be_opened_any_more_is_a_storage_error(
+    node: QuietNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = await two_epochs(node)
+    look = TimeSearch.__call__
+
+    def broken(partition: Partition) -> Log:
+        raise DiskFailure("gone")
+
+    def breaking(search: TimeSearch) -> TimestampAndOffset | None:
+        monkeypatch.setattr(Partition, "log", property(broken))
+        return look(search)
+
+    monkeypatch.setattr(TimeSearch, "__call__", breaking)
+    assert await refusal(node, request(topic, 0), 8) is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+@in_loop
+async def test_a_closed_segment_that_is_missing_is_a_storage_error(node: QuietNode) -> None:
+    topic = await node.create("t", segment_bytes=str(1024 * 1024))
+    for _ in range(2):
+        batch = make_batch(timestamp_ms=100, value=bytes(600_000))
+        topic.partitions[0].append(batch, check_batch(batch))
+    (node.directory / "t-0" / f"{0:020d}.log").unlink()
+    for version in LIST_OFFSETS.versions:
+        assert await refusal(node, request(topic, 0), version) is ErrorCode.KAFKA_STORAGE_ERROR

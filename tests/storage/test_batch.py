@@ -15,6 +15,8 @@ from storage.batch import (
     Record,
     build_batch,
     check_batch,
+    check_record_times,
+    fill_max_timestamp,
     is_intact,
     parse_header,
     read_records,
@@ -232,3 +234,91 @@ def test_a_control_batch_is_built_and_recognised() -> None:
 def test_an_empty_batch_is_not_built() -> None:
     with pytest.raises(ValueError, match="at least one record"):
         build_batch([])
+
+
+# --- the times of records
+
+
+def timed(*times: int, codec: int = NONE, **changes: int) -> memoryview:
+    """A batch with a record for each of these times; the header says what ``changes`` say."""
+    batch = build_batch([Record(b"key", b"value" * 50, time, [("name", b"x")]) for time in times], compression=codec)
+    return sealed(batch, **changes)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_an_unset_maximum_is_found_among_the_records(codec: int) -> None:
+    batch = timed(NOW_MS, NOW_MS + 500, NOW_MS - 70_000, codec=codec, max_timestamp=-1)
+    before = check_batch(batch)
+    header = fill_max_timestamp(batch)
+    assert header.max_timestamp == NOW_MS + 500
+    # The bytes are a batch that anybody takes, and the same one but for this.
+    assert check_batch(batch) == header == before._replace(max_timestamp=NOW_MS + 500, crc=header.crc)
+    assert [record.timestamp_ms for record in read_records(batch, BUDGET_BYTES)] == [
+        NOW_MS,
+        NOW_MS + 500,
+        NOW_MS - 70_000,
+    ]
+
+
+def test_a_batch_whose_records_have_no_times_stays_as_it_is() -> None:
+    batch = timed(-1, -1, -1)
+    before = bytes(batch)
+    assert fill_max_timestamp(batch).max_timestamp == -1
+    assert bytes(batch) == before
+
+
+def test_a_maximum_that_is_set_is_never_lowered() -> None:
+    batch = timed(5, 7, max_timestamp=NOW_MS)
+    before = bytes(batch)
+    assert fill_max_timestamp(batch).max_timestamp == NOW_MS
+    assert bytes(batch) == before
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_each_record_is_judged_by_its_time(codec: int) -> None:
+    batch = timed(NOW_MS, NOW_MS - 100, NOW_MS + 100, -1, codec=codec)
+    header = check_batch(batch)
+    check_record_times(batch, header, NOW_MS - 100, NOW_MS + 100)
+    # The largest time is well within the limits, a single record is not.
+    with pytest.raises(InvalidTimestamp, match="record 1"):
+        check_record_times(batch, header, NOW_MS - 99, NOW_MS + 1000)
+    with pytest.raises(InvalidTimestamp):
+        check_record_times(batch, header, 0, NOW_MS + 99)
+
+
+def test_a_header_that_hides_a_time_does_not_help() -> None:
+    batch = timed(NOW_MS, NOW_MS + 100, max_timestamp=NOW_MS)
+    with pytest.raises(InvalidTimestamp, match="record 1"):
+        check_record_times(batch, check_batch(batch), 0, NOW_MS + 50)
+
+
+@pytest.mark.parametrize("codec", CODECS[1:])
+def test_times_are_looked_for_within_a_budget(codec: int) -> None:
+    batch = timed(*[NOW_MS] * 100, codec=codec, max_timestamp=-1)
+    before = bytes(batch)
+    with pytest.raises(BudgetExceeded):
+        fill_max_timestamp(batch, budget_bytes=1000)
+    with pytest.raises(BudgetExceeded):
+        check_record_times(batch, check_batch(batch), 0, NOW_MS, budget_bytes=1000)
+    assert bytes(batch) == before
+
+
+@settings(max_examples=200)
+@given(payload=st.binary(max_size=80), count=st.integers(1, 6))
+def test_times_of_random_records_are_read_or_refused(payload: bytes, count: int) -> None:
+    template = make_batch()
+    view = memoryview(bytearray(template[:61]) + payload)
+    header = parse_header(view)._replace(
+        batch_length=len(view) - 12, record_count=count, last_offset_delta=count - 1, max_timestamp=-1
+    )
+    HEADER.pack_into(view, 0, *header)
+    with suppress(CorruptBatch):
+        fill_max_timestamp(view)
+    with suppress(CorruptBatch, InvalidTimestamp):
+        check_record_times(view, header, 0, NOW_MS)
+
+
+@given(st.lists(records, min_size=1, max_size=5), st.sampled_from(CODECS))
+def test_the_maximum_agrees_with_reading_the_records(given_records: list[Record], codec: int) -> None:
+    batch = sealed(build_batch(given_records, compression=codec), max_timestamp=-1)
+    assert fill_max_timestamp(batch).max_timestamp == max(record.timestamp_ms for record in given_records)

@@ -1,12 +1,15 @@
 """The checkpoint: it comes back as it was, or not at all."""
 
+import struct
 from pathlib import Path
 
+from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
 from storage.checkpoint import Checkpoint, CheckpointFile, decode_checkpoint
 from storage.files import Files
+from tests.support.faulty_files import FaultyFiles
 
 longs = st.integers(-(2**63), 2**63 - 1)
 checkpoints = st.builds(
@@ -23,6 +26,7 @@ checkpoints = st.builds(
     created_ms=longs,
     epochs=st.lists(st.tuples(st.integers(0, 2**31 - 1), longs), max_size=4).map(tuple),
     producers=st.binary(max_size=60),
+    clean_upto=longs,
 )
 
 
@@ -52,3 +56,38 @@ def test_the_newest_stays_and_a_retired_log_writes_nothing(tmp_path: Path) -> No
     file.write(file.take_number(), Checkpoint("", False, 0, 3, 0, 0, 0, 0, 0, 0, (), b""))
     assert file.read() == checkpoint
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]
+
+
+def test_a_newer_log_start_goes_with_older_facts(tmp_path: Path) -> None:
+    file = CheckpointFile(str(tmp_path), Files())
+    number = file.take_number()
+    file.log_start_offset = 7
+    file.write(number, Checkpoint("", False, 3, 9, 0, 0, 0, 0, 0, 0, (), b""))
+    found = file.read()
+    assert found is not None
+    assert (found.log_start_offset, found.offset) == (7, 9)
+
+
+def test_one_that_was_replaced_by_a_newer_one_is_made_durable_with_it(tmp_path: Path) -> None:
+    files = FaultyFiles()
+    file = CheckpointFile(str(tmp_path), files)
+    old, new = file.take_number(), file.take_number()
+    checkpoint = Checkpoint("", False, 0, 1, 0, 0, 0, 0, 0, 0, (), b"")
+    newer = Checkpoint("", False, 0, 2, 0, 0, 0, 0, 0, 0, (), b"")
+    file.write(new, newer)
+    assert files.calls["fsync"] == 0
+    assert file.make_durable(old, checkpoint)
+    assert file.read() == newer
+    syncs = files.calls["fsync"]
+    assert syncs > 0
+    assert file.make_durable(new, newer)
+    assert files.calls["fsync"] == syncs
+    file.retire()
+    assert not file.make_durable(file.take_number(), checkpoint)
+
+
+def test_a_checkpoint_from_before_compaction_is_read() -> None:
+    facts = struct.pack(">?qqqqqqqqHII", True, 1, 2, 3, 4, 5, 6, 7, 8, 4, 1, 3)
+    body = facts + b"boot" + struct.pack(">iq", 9, 10) + b"who"
+    data = struct.pack(">4sHI", b"KWCP", 1, crc32c(body)) + body
+    assert decode_checkpoint(data) == Checkpoint("boot", True, 1, 2, 3, 4, 5, 6, 7, 8, ((9, 10),), b"who", 0)

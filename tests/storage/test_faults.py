@@ -222,14 +222,21 @@ def test_a_stop_that_cannot_sync_is_not_clean(tmp_path: Path) -> None:
     assert len(read_all(again)) == 1
 
 
-def test_a_checkpoint_that_cannot_be_written_keeps_the_log_start(tmp_path: Path) -> None:
-    files = FaultyFiles()
-    log = make_log(tmp_path, files=files)
+@pytest.mark.parametrize("torn_bytes", [1, 30, 61, 3000])
+def test_a_torn_append_before_a_roll_leaves_no_trace(tmp_path: Path, torn_bytes: int) -> None:
+    files, jobs = FaultyFiles(), LaterJobs()
+    (tmp_path / "p").mkdir()
+    log = make_log(tmp_path / "p", files=files, background=jobs, settings=LogSettings(segment_bytes=10_000))
     append(log)
-    files.break_down("rename")
+    log.flush()
+    files.tear_next_write(torn_bytes)
     with pytest.raises(DiskFailure):
-        log.advance_log_start_offset(1)
-    assert log.log_start_offset == 0
-    files.repair()
-    log.advance_log_start_offset(1)
-    assert log.log_start_offset == 1
+        append(log, make_batch(value=b"x" * 5000))
+    append(log, make_batch(value=b"x" * 11_000))
+    assert log.segment_count == 2
+    # The seal of the first one is not done yet; the torn bytes are gone, from the disk too once that is synced.
+    assert_found_after_a_kill(log, tmp_path / "q")
+    sync = log.begin_sync()
+    assert sync is not None
+    assert [segment.base_offset for segment, _, _ in sync.dirty] == [0, 1]
+    sync.close()

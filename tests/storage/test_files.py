@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+import pytest
+
 from storage.files import BytesLike, Files
 
 
@@ -57,6 +59,38 @@ def test_pages_that_are_not_in_memory_are_told_without_being_touched(tmp_path: P
     assert files.is_resident(view)
     assert files.is_resident(view[:0])
     files.close(fd)
+
+
+def test_cached_bytes_of_a_file_are_counted_without_being_read(tmp_path: Path) -> None:
+    files = Files()
+    fd = files.create(str(tmp_path / "f"))
+    files.write_all(fd, bytes(1024 * 1024), 0)
+    files.fsync(fd)
+    if files.is_cached(fd, 0, 1) is None:  # an older kernel: the map is asked, as in the test before
+        assert files.is_cached(fd, 0, 4096) is None
+        files.close(fd)
+        return
+    assert files.is_cached(fd, 0, 1024 * 1024)
+    assert files.is_cached(fd, 5000, 5001)
+    assert files.is_cached(fd, 77, 77)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    for _ in range(3):
+        assert files.is_cached(fd, 512 * 1024, 512 * 1024 + 1) is False
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
+    assert files.pread(fd, 4096, 512 * 1024) == bytes(4096)
+    assert files.is_cached(fd, 512 * 1024 + 100, 512 * 1024 + 4096)
+    assert not files.is_cached(fd, 512 * 1024 + 100, 768 * 1024)
+    files.close(fd)
+
+
+def test_a_kernel_that_does_not_count_pages_is_asked_about_a_map() -> None:
+    assert Files().is_cached(1_000_000, 0, 4096) is None
+
+
+def test_a_file_system_is_synced_or_the_reason_is_told(tmp_path: Path) -> None:
+    Files().syncfs(str(tmp_path))
+    with pytest.raises(FileNotFoundError):
+        Files().syncfs(str(tmp_path / "none"))
 
 
 def test_the_boot_id_is_stable() -> None:

@@ -117,6 +117,19 @@ def test_a_rewrite_replaces_everything(tmp_path: Path) -> None:
     assert path.read_bytes() == MAGIC
 
 
+def test_a_rewrite_may_be_larger_than_a_frame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "journal"
+    monkeypatch.setattr("storage.journal.FRAME_BYTES_MAX", 200)
+    monkeypatch.setattr("storage.journal.REWRITTEN_FRAME_BYTES", 100)
+    records = [b"%03d" % number * 7 for number in range(100)]
+    journal = Journal.open(str(path), UnsyncedFiles())
+    journal.rewrite(records)
+    journal.append([b"last"])
+    assert path.stat().st_size == journal.size_bytes
+    journal.close()
+    assert replay(path) == [*records, b"last"]
+
+
 def test_a_full_disk_changes_nothing(tmp_path: Path) -> None:
     files = FaultyFiles()
     journal = Journal.open(str(tmp_path / "journal"), files)

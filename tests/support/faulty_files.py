@@ -110,6 +110,10 @@ class FaultyFiles(Files):
         self._enter("fsync_dir")
         super().fsync_dir(path)
 
+    def syncfs(self, path: str) -> None:
+        self._enter("syncfs")
+        self._unsynced.clear()
+
     def rename(self, source: str, target: str) -> None:
         self._enter("rename")
         super().rename(source, target)

@@ -21,7 +21,7 @@ import uvloop
 
 from kwire.broker.cold_reads import ColdReads
 from kwire.broker.coordinator_log import CoordinatorLog
-from kwire.broker.partition import Partition
+from kwire.broker.partition import Partition, Syncs
 from kwire.broker.producer_ids import ProducerIds
 from kwire.broker.topics import OFFSETS_TOPIC, NewTopic, Topic, Topics
 from kwire.config import load
@@ -36,6 +36,7 @@ from kwire.wire.schema import Api, message_of
 from storage.files import Files
 from storage.journal import Journal
 from storage.store import LogStore
+from storage.syncing import sync_all
 from tests.support.batches import UnsyncedFiles, run_now
 from tests.support.clock import ManualClock
 
@@ -79,13 +80,30 @@ class FakePeer:
     endpoint = ("broker.example", 9092)
 
 
+class SyncAtOnce:
+    """Sync rounds that are over before the append returns."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+
+    def add(self, partition: Partition) -> None:
+        sync = partition.begin_sync()
+        if sync is not None:
+            (failure,) = sync_all(self._files, (), [sync])
+            partition.end_sync(sync, partition.appended_bytes, failure)
+
+    def add_within(self, partition: Partition, delay_ms: int) -> None:
+        self.add(partition)
+
+
 class QuietNode:
     """Everything a handler may use. `restart` builds it anew from what is on disk, as the next start of a server."""
 
-    def __init__(self, directory: Path, *settings: str, files: Files | None = None) -> None:
+    def __init__(self, directory: Path, *settings: str, files: Files | None = None, syncs: Syncs | None = None) -> None:
         self.directory = directory
         self.clock = ManualClock()
         self.files = files or UnsyncedFiles()
+        self._syncs = syncs or SyncAtOnce(self.files)
         self.config = load(data_dir=str(directory), settings=settings)
         self._starts = 0
         self._open()
@@ -102,7 +120,7 @@ class QuietNode:
         self.store = LogStore(str(self.directory), self.files, run_now)
         self.store.lock()
         self.metastore = EmbeddedMetaStore(Journal.open(str(self.directory / "metastore.journal"), self.files))
-        self.topics = Topics(self.metastore, self.store, self.config, self.clock, self._starts)
+        self.topics = Topics(self.metastore, self.store, self.config, self.clock, self._starts, self._syncs)
         self.groups = GroupCoordinator(
             log=CoordinatorLog(self.topics, OFFSETS_TOPIC),
             clock=self.clock,
@@ -176,7 +194,7 @@ async def running_node(directory: Path, *settings: str) -> AsyncIterator[Node]:
 
 def _put_down(node: Node) -> None:
     """End what would keep the loop going when a test failed in the middle of a stop."""
-    for ending in (node._sweep, node._stalls, node._upkeep):
+    for ending in (node._sweep, node._stalls, node._keepers.upkeep, node._keepers.retention):
         ending.close()
     for connection in tuple(node._shared.connections):
         connection.abort()

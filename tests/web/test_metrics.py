@@ -9,19 +9,27 @@ import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from kwire.broker.cleaning import Cleaning
+from kwire.broker.keepers import Keepers
+from kwire.broker.retention import Retention
+from kwire.broker.scrub import Scrub
 from kwire.broker.stored_sizes import StoredSizes
+from kwire.broker.sync_rounds import SyncRounds
 from kwire.broker.topics import Topics
+from kwire.broker.upkeep import Upkeep
+from kwire.broker.worker_process import WorkerProcess
 from kwire.handlers import HANDLERS
 from kwire.metrics import LATENCY_BOUNDS, LoopMetrics, ServerMetrics
 from kwire.node import Node
 from kwire.web import metrics as page
-from kwire.web.metrics import OTHER_TOPICS, NodeCollector
+from kwire.web.metrics import NodeCollector
 from kwire.web.services import WebServices
+from kwire.web.storage_metrics import OTHER_TOPICS
 from kwire.wire.messages.api_versions import ApiVersionsRequest
 from kwire.wire.messages.delete_topics import DeleteTopicsRequest
 from storage.batch import check_batch
 from tests.server.frames import HOST, Client
-from tests.support.batches import make_batch
+from tests.support.batches import make_batch, run_now
 from tests.support.node import QuietNode, in_loop, in_uvloop, running_node
 
 API_VERSIONS = ApiVersionsRequest(client_software_name="test", client_software_version="1")
@@ -176,13 +184,35 @@ async def test_sizes_are_known_after_a_restart_before_anybody_opened_a_log(tmp_p
 
 
 def sizes_of(node: QuietNode) -> StoredSizes:
-    return StoredSizes(node.topics, node.store.data_dir, node.store.partition_folders, node.files)
+    return StoredSizes(node.topics, node.store, node.files)
 
 
-def collected(node: QuietNode, server_metrics: ServerMetrics | None = None) -> dict[str, Metric]:
+async def collected(node: QuietNode, server_metrics: ServerMetrics | None = None) -> dict[str, Metric]:
     server_metrics = server_metrics or ServerMetrics({key: handler.api.name for key, handler in HANDLERS.items()})
-    services = WebServices(node.topics, server_metrics, LoopMetrics(), lambda: True, lambda: 0, sizes_of(node))
-    return {family.name: family for family in NodeCollector(services).collect()}
+    stored = sizes_of(node)
+    keepers = keepers_of(node)
+    services = WebServices(
+        node.topics, server_metrics, LoopMetrics(), lambda: True, lambda: 0, lambda: 0, stored, keepers
+    )
+    try:
+        collector = NodeCollector(services, *await stored.by_topic(page.TOPIC_SERIES_MAX))
+        return {family.name: family for family in collector.collect()}
+    finally:
+        await keepers.close()
+
+
+def keepers_of(node: QuietNode) -> Keepers:
+    config, worker = node.config.log, WorkerProcess()
+    return Keepers(
+        syncs=SyncRounds(node.files, node.store.data_dirs),
+        upkeep=Upkeep(node.topics, node.clock, config.producer_id_expiration_ms, config.open_max),
+        retention=Retention(
+            node.topics, node.clock, run_now, config.retention_check_interval_ms, node.store, node.files
+        ),
+        cleaning=Cleaning(node.topics, node.clock, worker, config, node.files),
+        scrub=Scrub(node.topics, node.clock, worker, config),
+        worker=worker,
+    )
 
 
 @in_loop
@@ -190,12 +220,13 @@ async def test_topics_beyond_the_bound_are_summed_up(tmp_path: Path, monkeypatch
     monkeypatch.setattr(page, "TOPIC_SERIES_MAX", 2)
     with QuietNode(tmp_path) as node:
         sizes = []
+        await node.create("idle")
         for number in range(5):
             partition = await node.create_partition(f"t{number}")
             batch = make_batch(number + 1, timestamp_ms=0)
             sizes.append(len(batch))
             partition.append(batch, check_batch(batch))
-        family = collected(node)["kwire_storage_log_size_bytes"]
+        family = (await collected(node))["kwire_storage_log_size_bytes"]
         assert {sample.labels["topic"]: sample.value for sample in family.samples} == {
             "t0": sizes[0],
             "t1": sizes[1],
@@ -207,7 +238,7 @@ async def test_topics_beyond_the_bound_are_summed_up(tmp_path: Path, monkeypatch
 async def test_scrape_opens_no_log(tmp_path: Path) -> None:
     with QuietNode(tmp_path) as node:
         topic = await node.create("t", 3)
-        family = collected(node)["kwire_storage_log_size_bytes"]
+        family = (await collected(node))["kwire_storage_log_size_bytes"]
         assert [sample.value for sample in family.samples] == [0]
         assert not any(partition.is_open for partition in topic.partitions)
 
@@ -219,7 +250,7 @@ async def test_buckets_of_a_histogram_add_up(tmp_path: Path) -> None:
         latency = server_metrics.requests[0]
         for seconds in (0.0, LATENCY_BOUNDS[0], 0.00003, 0.4, 100.0):
             latency.observe(seconds)
-        family = collected(node, server_metrics)["kwire_server_request_seconds"]
+        family = (await collected(node, server_metrics))["kwire_server_request_seconds"]
         buckets = {
             float(sample.labels["le"]): sample.value for sample in family.samples if sample.name.endswith("_bucket")
         }

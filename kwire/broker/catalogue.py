@@ -1,0 +1,163 @@
+"""What the metadata store knows of topics, and the two indexes over it: by topic id, and by the look of a name.
+
+A node may have a hundred thousand topics of which a hundred are used. All of them are here, at some four hundred bytes
+each, and none of them is more than that until somebody uses it: then `topics.py` makes the live object. Whoever only
+wants to know what a topic is (Metadata, metrics) asks here and makes nothing.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from kwire.errors import ErrorCode, KafkaError
+from kwire.metastore import Change, Conflict, MetaStore
+from kwire.metastore.interface import ABSENT
+from storage.errors import StorageError
+
+log = logging.getLogger("kwire.broker")
+
+KEY_PREFIX = "topics/"
+OFFSETS_TOPIC = "__consumer_offsets"
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, "__transaction_state", "__share_group_state"})
+
+
+class TopicFacts(NamedTuple):
+    """A topic as the catalogue has it. `configs` holds only what was set on it.
+
+    `revision` is that of the store's entry: a change of what it says is judged by it.
+    """
+
+    name: str
+    topic_id: bytes
+    partition_count: int
+    configs: Mapping[str, str]
+    revision: int
+
+    @property
+    def is_internal(self) -> bool:
+        return self.name in INTERNAL_TOPICS
+
+
+class Catalogue:
+    """All topics. A topic is found as soon as it is durable, and until its removal is.
+
+    `check` is called once for each topic found at the start, with its name and configs; what it raises is raised.
+    """
+
+    def __init__(self, metastore: MetaStore, check: Callable[[str, Mapping[str, str]], object]) -> None:
+        self._metastore = metastore
+        # The keys are the store's own objects, so an entry here costs its id and a place in the table.
+        self._keys: dict[bytes, str] = {}
+        # Only of names that look different from what they are.
+        self._names_by_look: dict[str, str] = {}
+        # Only of topics with more than one.
+        self._partition_counts: dict[str, int] = {}
+        self.partition_count = 0
+        for key, entry in metastore.entries(KEY_PREFIX):
+            value = entry.value
+            if value["configs"]:
+                check(key.removeprefix(KEY_PREFIX), value["configs"])
+            self._enter(key, value)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def names(self) -> list[str]:
+        """All names of this moment, oldest first."""
+        return [key.removeprefix(KEY_PREFIX) for key in self._keys.values()]
+
+    def partition_counts(self) -> Iterator[tuple[str, int]]:
+        """All names and how many partitions each has; much quicker than all facts."""
+        counts = self._partition_counts
+        return ((name, counts.get(name, 1)) for name in self.names())
+
+    def find(self, name: str) -> TopicFacts | None:
+        entry = self._metastore.get(KEY_PREFIX + name)
+        if entry is None:
+            return None
+        value = entry.value
+        topic_id = bytes.fromhex(value["id"])
+        # The store knows a new topic a moment before it is entered here; it is there when everybody finds it.
+        if topic_id not in self._keys:
+            return None
+        return TopicFacts(name, topic_id, value["partitions"], value["configs"], entry.revision)
+
+    def name_of(self, topic_id: bytes) -> str | None:
+        key = self._keys.get(topic_id)
+        return key.removeprefix(KEY_PREFIX) if key is not None else None
+
+    def facts(self) -> Iterator[TopicFacts]:
+        """Of all topics of this moment, one after the other; those that go meanwhile are left out."""
+        for name in self.names():
+            facts = self.find(name)
+            if facts is not None:
+                yield facts
+
+    def twin_of(self, name: str) -> str | None:
+        """The topic that has this name, or one that looks the same."""
+        shown = look(name)
+        return self._names_by_look.get(shown) or (shown if self.find(shown) is not None else None)
+
+    # --- changes: durable first, then found
+
+    async def add(self, values: Mapping[str, dict[str, Any]]) -> None:
+        """Enter new topics, all in one commit."""
+        changes = [Change(KEY_PREFIX + name, value, ABSENT) for name, value in values.items()]
+        try:
+            await self._commit(changes)
+        except Conflict as conflict:
+            name = conflict.key.removeprefix(KEY_PREFIX)
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.") from conflict
+        for change in changes:
+            self._enter(change.key, change.value)
+
+    async def change(self, facts: TopicFacts, value: dict[str, Any]) -> TopicFacts:
+        """Let a topic be as `value` says, if it is still what `facts` say."""
+        revision = await self._change(facts, value)
+        self._count(facts.name, value["partitions"] - facts.partition_count, value["partitions"])
+        return facts._replace(partition_count=value["partitions"], configs=value["configs"], revision=revision)
+
+    async def remove(self, facts: TopicFacts) -> None:
+        await self._change(facts, None)
+        del self._keys[facts.topic_id]
+        if self._names_by_look.get(look(facts.name)) == facts.name:
+            del self._names_by_look[look(facts.name)]
+        self._partition_counts.pop(facts.name, None)
+        self.partition_count -= facts.partition_count
+
+    async def _change(self, facts: TopicFacts, value: dict[str, Any] | None) -> int:
+        try:
+            return await self._commit([Change(KEY_PREFIX + facts.name, value, facts.revision)])
+        except Conflict as conflict:
+            now = self.find(facts.name)
+            if now is None or now.topic_id != facts.topic_id:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) from conflict
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "somebody else changed the topic, try again") from conflict
+
+    async def _commit(self, changes: list[Change]) -> int:
+        try:
+            return await self._metastore.commit(changes)
+        except StorageError as error:
+            log.exception("the catalogue of topics could not be written")
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "The change could not be stored.") from error
+
+    def _enter(self, key: str, value: dict[str, Any]) -> None:
+        name = key.removeprefix(KEY_PREFIX)
+        self._keys[bytes.fromhex(value["id"])] = key
+        if "." in name:
+            self._names_by_look[look(name)] = name
+        self._count(name, value["partitions"], value["partitions"])
+
+    def _count(self, name: str, more: int, partition_count: int) -> None:
+        self.partition_count += more
+        if partition_count != 1:
+            self._partition_counts[name] = partition_count
+
+
+def entry_value(topic_id: bytes, partition_count: int, configs: Mapping[str, str]) -> dict[str, Any]:
+    return {"id": topic_id.hex(), "partitions": partition_count, "configs": dict(configs)}
+
+
+def look(name: str) -> str:
+    """Names that differ only in '.' and '_' look the same in metric names, so Kafka lets only one of them exist."""
+    return name.replace(".", "_")

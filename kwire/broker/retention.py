@@ -1,0 +1,313 @@
+"""Letting old records go: a round over all logs now and then, a few of them per loop turn.
+
+What may go is decided by `storage/retention.py`. Here the logs are asked for their facts, the log start is moved, the
+segments below it are taken out of the log, and their files are handed to `deletions.py`.
+
+- An open log is judged from what it has in memory; only the times of closed segments are read, by a thread.
+- A log that is not open does not change: a thread looks at its folder once, and again when its oldest segment comes of
+  age or its topic's settings change. It is opened only if something is to go, and put away again.
+- The ring of `kwire.retention.messages` is held by the partition at each append. A round of its own follows behind it
+  every few seconds and takes the segments out.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import NamedTuple, Protocol, TypeVar
+
+from kwire.broker.deletions import Deletions, is_deleted
+from kwire.broker.partition import Partition
+from kwire.broker.topics import Topics
+from kwire.clock import Clock
+from kwire.topic_config import TopicSettings
+from storage.errors import StorageError
+from storage.files import Files
+from storage.log import Log
+from storage.log_ages import AgingLog, Verdict, age_closed_log, age_open_log
+from storage.retention import RetentionLimits, ring_start
+from storage.segment import LogSegment
+from storage.settings import Background, LogSettings
+
+log = logging.getLogger("kwire.broker")
+
+R = TypeVar("R")
+
+RING_ROUND_SECONDS = 5.0
+# To look at an open log takes some ten microseconds, to drop segments a hundred; then the loop gets its turn.
+LOGS_PER_TURN = 50
+# Folders are looked at in portions with a pause between them: a node can have a hundred thousand, and is in no hurry.
+FOLDERS_PER_PORTION = 20
+PORTION_PAUSE_SECONDS = 0.1
+# To see that a folder needs no look takes a few microseconds.
+NAMES_PER_TURN = 200
+
+
+class StoredFolders(Protocol):
+    """Where logs are, open or not: the store."""
+
+    @property
+    def partition_folders(self) -> Collection[str]: ...
+
+    def path_of(self, folder: str) -> str | None: ...
+
+
+class _Look(NamedTuple):
+    """When a log that is not open has to be looked at again, if it is still what it was."""
+
+    due_ms: int
+    revision: int
+    stored_bytes: int | None
+
+
+class _Closed(NamedTuple):
+    """A folder to be looked at."""
+
+    folder: str
+    path: str
+    topic_name: str
+    partition_index: int
+    revision: int
+    stored_bytes: int | None
+    settings: TopicSettings
+
+
+class Retention:
+    """Called from the event loop. The counters tell what has been taken out of logs since the start."""
+
+    def __init__(
+        self,
+        topics: Topics,
+        clock: Clock,
+        background: Background,
+        check_interval_ms: int,
+        stored: StoredFolders,
+        files: Files,
+    ) -> None:
+        self._topics = topics
+        self._clock = clock
+        self._background = background
+        self._stored = stored
+        self._files = files
+        self._loop = asyncio.get_running_loop()
+        self._looks: dict[str, _Look] = {}
+        self.deletions = Deletions(clock, background)
+        self.deleted_segments = 0
+        self.deleted_bytes = 0
+        self.failures = 0
+        self._tasks = [
+            self._loop.create_task(self._repeat(self.round, check_interval_ms / 1000)),
+            self._loop.create_task(self._repeat(self.ring_round, RING_ROUND_SECONDS)),
+        ]
+
+    def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        self.deletions.close()
+
+    async def _repeat(self, do: Callable[[], Awaitable[None]], pause_seconds: float) -> None:
+        while True:
+            await asyncio.sleep(pause_seconds)
+            try:
+                await do()
+            except Exception:
+                self.failures += 1
+                log.exception("a round of retention failed")
+
+    # --- rounds
+
+    async def round(self) -> None:
+        """Look at every log once."""
+        for some in _portions(self._topics.open_partitions, LOGS_PER_TURN):
+            for partition, dropped in await self._judge_open(some):
+                self._delete_later(partition, dropped)
+            await asyncio.sleep(0)
+        await self._round_of_closed()
+
+    async def ring_round(self) -> None:
+        """Take out the segments that a ring has left behind."""
+        rings = [one for one in self._topics.open_partitions if one.settings.retention_messages >= 0]
+        for some in _portions(rings, LOGS_PER_TURN):
+            for partition in some:
+                if _may_lose(partition):
+                    self._delete_later(partition, self._drop(partition, partition.log, _ring_start(partition)))
+            await asyncio.sleep(0)
+
+    # --- open logs
+
+    async def _judge_open(self, partitions: Sequence[Partition]) -> list[tuple[Partition, list[LogSegment]]]:
+        """Takes out of these logs what is to go, and returns it."""
+        now_ms = self._clock.now_ms()
+        outcome = []
+        looks: list[tuple[Partition, Log, AgingLog, RetentionLimits]] = []
+        for partition in partitions:
+            if not _may_lose(partition):
+                continue
+            opened = partition.log
+            aging = age_open_log(opened, partition.high_watermark, self._files)
+            limits = _limits(partition.settings)
+            if aging.is_known(limits):
+                start = aging.judge(limits, now_ms).log_start_offset
+                outcome.append((partition, self._drop(partition, opened, start)))
+            else:
+                looks.append((partition, opened, aging, limits))
+        if looks:
+            verdicts = await self._in_thread(lambda: [aging.judge(limits, now_ms) for *_, aging, limits in looks])
+            for (partition, opened, *_), verdict in zip(looks, verdicts, strict=True):
+                if _may_lose(partition) and partition.log is opened:
+                    outcome.append((partition, self._drop(partition, opened, verdict.log_start_offset)))
+        return outcome
+
+    def _drop(self, partition: Partition, opened: Log, start: int) -> list[LogSegment]:
+        """Move the log start, and take the segments below it out of the log."""
+        try:
+            start = min(start, partition.high_watermark)
+            if start > opened.log_start_offset:
+                opened.advance_log_start_offset(start)
+            dropped = opened.drop_segments() if _has_leftovers(opened) else []
+        except StorageError as error:
+            self.failures += 1
+            log.warning("old records of %s-%d stay: %s", partition.topic_name, partition.index, error)
+            return []
+        self.deleted_segments += len(dropped)
+        self.deleted_bytes += sum(segment.size_bytes for segment in dropped)
+        return dropped
+
+    def _delete_later(self, partition: Partition, dropped: Sequence[LogSegment]) -> None:
+        if dropped:
+            self.deletions.add(dropped, partition.settings.file_delete_delay_ms)
+
+    # --- logs that are not open
+
+    async def _round_of_closed(self) -> None:
+        folders = self._stored.partition_folders
+        for gone in [folder for folder in self._looks if folder not in folders]:
+            del self._looks[gone]
+        # What is opened meanwhile is told apart later, by the partition itself.
+        opened = {f"{one.topic_name}-{one.index}" for one in self._topics.open_partitions}
+        portion: list[_Closed] = []
+        for some in _portions(folders, NAMES_PER_TURN):
+            for folder in some:
+                if folder in opened:
+                    self._looks.pop(folder, None)
+                elif (closed := self._due(folder)) is not None:
+                    portion.append(closed)
+                if len(portion) == FOLDERS_PER_PORTION:
+                    await self._judge_closed(portion)
+                    portion = []
+                    await asyncio.sleep(PORTION_PAUSE_SECONDS)
+            await asyncio.sleep(0)
+        if portion:
+            await self._judge_closed(portion)
+
+    def _due(self, folder: str) -> _Closed | None:
+        name, _, number = folder.rpartition("-")
+        facts = self._topics.catalogue.find(name)
+        if facts is None or int(number) >= facts.partition_count:
+            return None
+        stored_bytes = self._topics.stored_bytes.get(folder)
+        known = self._looks.get(folder)
+        if (
+            known is not None
+            and known.due_ms > self._clock.now_ms()
+            and known.revision == facts.revision
+            and known.stored_bytes == stored_bytes
+        ):
+            return None
+        topic, path = self._topics.get(name), self._stored.path_of(folder)
+        if topic is None or path is None:
+            return None
+        return _Closed(folder, path, name, int(number), facts.revision, stored_bytes, topic.settings)
+
+    async def _judge_closed(self, portion: Sequence[_Closed]) -> None:
+        now_ms = self._clock.now_ms()
+        verdicts = await self._in_thread(lambda: [_judge_folder(one, self._files, now_ms) for one in portion])
+        for closed, verdict in zip(portion, verdicts, strict=True):
+            if isinstance(verdict, Verdict):
+                self._looks[closed.folder] = _Look(verdict.next_look_ms, closed.revision, closed.stored_bytes)
+            else:
+                await self._open_and_judge(closed)
+
+    async def _open_and_judge(self, closed: _Closed) -> None:
+        """Something is to go, or nobody can tell: open it as anybody would, and put it away again.
+
+        Nobody has been reading here, so the files need not stay for a while: the log could not be put away so long.
+        """
+        self._looks.pop(closed.folder, None)
+        topic = self._topics.get(closed.topic_name)
+        partition = topic.partition(closed.partition_index) if topic is not None else None
+        if partition is None or partition.is_open:
+            return  # the next round sees to it
+        try:
+            partition.log  # noqa: B018  opening is what it takes
+        except StorageError as error:
+            self.failures += 1
+            log.warning("%s cannot be opened to let old records go: %s", closed.folder, error)
+            return
+        for _, dropped in await self._judge_open([partition]):
+            self._delete_later(partition, await self._in_thread(partial(_delete, dropped)))
+        self._topics.park(partition)
+
+    # --- threads
+
+    def _in_thread(self, work: Callable[[], R]) -> Awaitable[R]:
+        done: Future[R] = Future()
+
+        def run() -> None:
+            if not done.set_running_or_notify_cancel():
+                return
+            try:
+                done.set_result(work())
+            except Exception as error:
+                done.set_exception(error)
+
+        self._background(run)
+        return asyncio.wrap_future(done)
+
+
+def _may_lose(partition: Partition) -> bool:
+    """A log that is damaged, failed, or deleted is left as it is."""
+    return partition.is_open and partition.log.is_writable and partition.log.damage is None
+
+
+def _has_leftovers(opened: Log) -> bool:
+    """Whether the first segment lies wholly below the log start."""
+    first = next(opened.segments(), None)
+    return first is not None and first.next_offset <= opened.log_start_offset
+
+
+def _ring_start(partition: Partition) -> int:
+    messages = partition.settings.retention_messages
+    return ring_start(partition.log.log_start_offset, partition.high_watermark, messages)
+
+
+def _limits(settings: TopicSettings) -> RetentionLimits:
+    return RetentionLimits(
+        settings.retention_ms, settings.retention_bytes, settings.retention_messages, settings.is_deleted
+    )
+
+
+def _judge_folder(one: _Closed, files: Files, now_ms: int) -> Verdict | None:
+    """In the thread. None: it has to be opened, because something is to go or because its folder does not tell."""
+    settings = LogSettings(segment_ms=one.settings.segment_ms, index_interval_bytes=one.settings.index_interval_bytes)
+    try:
+        aging = age_closed_log(one.path, files, settings)
+    except StorageError:
+        return Verdict(0, False, now_ms)  # deleted meanwhile, or a disk in trouble: the next round looks again
+    if aging is None:
+        return None
+    verdict = aging.judge(_limits(one.settings), now_ms)
+    return None if verdict.has_leftovers or verdict.log_start_offset > aging.extent.log_start_offset else verdict
+
+
+def _delete(segments: Sequence[LogSegment]) -> list[LogSegment]:
+    """In the thread. Returns those that are still there."""
+    return [segment for segment in segments if not is_deleted(segment)]
+
+
+def _portions(items: Iterable[R], size: int) -> Iterator[list[R]]:
+    """The items of this moment, some at a time."""
+    whole = list(items)
+    for first in range(0, len(whole), size):
+        yield whole[first : first + size]

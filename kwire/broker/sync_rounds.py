@@ -1,0 +1,146 @@
+"""Making appended records durable: one round at a time for the whole node, in a thread, for all that need it.
+
+A round takes everything that was appended until it begins, from every partition; what arrives meanwhile goes into the
+next one. So the disk is asked as often as it can answer and no more, and many producers share one wait. A round begins
+at the end of a loop turn, so that all requests of one turn are in it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from kwire.broker.partition import Partition
+from storage.errors import DiskFailure, StorageFailed
+from storage.files import Files
+from storage.syncing import LogSync, sync_all
+
+log = logging.getLogger("kwire.broker")
+
+# A round that takes longer than this is looked after: those who wait may have a time limit.
+LOOK_SECONDS = 1.0
+# When a sync could not even begin.
+RETRY_SECONDS = 0.5
+
+Outcomes = list[StorageFailed | None]
+
+
+class SyncRounds:
+    """Called from the event loop. `rounds` and `files` count what was done, `longest_seconds` is the longest round."""
+
+    def __init__(self, files: Files, data_dirs: Sequence[str]) -> None:
+        self._files = files
+        self._data_dirs = tuple(data_dirs)
+        self._loop = asyncio.get_running_loop()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="sync")
+        # In the order in which they asked; a set would do if it kept one.
+        self._dirty: dict[Partition, None] = {}
+        self._running: list[tuple[Partition, LogSync, int]] = []
+        self._began_at = 0.0
+        self._is_begun = False
+        self._look: asyncio.TimerHandle | None = None
+        self._idle: asyncio.Future[None] | None = None
+        self.rounds = 0
+        self.files = 0
+        self.failures = 0
+        self.longest_seconds = 0.0
+
+    def add(self, partition: Partition) -> None:
+        """Sync what has been appended to it; its `end_sync` is called when that is done."""
+        self._dirty[partition] = None
+        if not self._is_begun:
+            self._is_begun = True
+            self._loop.call_soon(self._begin)
+
+    def add_within(self, partition: Partition, delay_ms: int) -> None:
+        self._loop.call_later(delay_ms / 1000, self.add, partition)
+
+    async def idle(self) -> None:
+        """Wait until nothing is left to be synced."""
+        if self._is_begun:
+            if self._idle is None:
+                self._idle = self._loop.create_future()
+            await asyncio.shield(self._idle)
+
+    def close(self) -> None:
+        """Finish the round that runs; nothing new is begun. The logs sync the rest themselves when they are closed."""
+        if self._look is not None:
+            self._look.cancel()
+        self._thread.shutdown(wait=True)
+
+    def _begin(self) -> None:
+        dirty, self._dirty = self._dirty, {}
+        self._running = []
+        for partition in dirty:
+            try:
+                sync = partition.begin_sync()
+            except DiskFailure:
+                # No descriptor is to be had. Nothing is lost: those who wait, wait for a later round.
+                log.exception("%s-%d cannot be synced yet", partition.topic_name, partition.index)
+                self._loop.call_later(RETRY_SECONDS, self.add, partition)
+                continue
+            if sync is not None:
+                self._running.append((partition, sync, partition.appended_bytes))
+        if not self._running:
+            self._rest()
+            return
+        self._began_at = self._loop.time()
+        if self._look is None:
+            self._look = self._loop.call_later(LOOK_SECONDS, self._look_after)
+        syncs = [sync for _, sync, _ in self._running]
+        try:
+            done = self._thread.submit(sync_all, self._files, self._data_dirs, syncs)
+        except RuntimeError:  # closed: the logs are synced when they are
+            self._rest()
+            return
+        done.add_done_callback(self._wake)
+
+    def _wake(self, done: "Future[Outcomes]") -> None:
+        # In the thread. When the loop is gone, so is everybody who waited.
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._end, done)
+
+    def _end(self, done: "Future[Outcomes]") -> None:
+        running, self._running = self._running, []
+        self.rounds += 1
+        self.longest_seconds = max(self.longest_seconds, self._loop.time() - self._began_at)
+        outcomes = done.result()
+        for (partition, sync, readable_bytes), failure in zip(running, outcomes, strict=True):
+            self.files += sync.file_count
+            if failure is not None:
+                self.failures += 1
+                log.critical(
+                    "%s-%d cannot be synced and takes no more records until the next start: %s",
+                    partition.topic_name,
+                    partition.index,
+                    failure,
+                )
+            try:
+                partition.end_sync(sync, readable_bytes, failure)
+            except Exception:
+                # One reader that fails must not keep the others from being told.
+                log.exception("after the sync of %s-%d", partition.topic_name, partition.index)
+        if self._dirty:
+            self._begin()
+        else:
+            self._rest()
+
+    def _rest(self) -> None:
+        if self._dirty:
+            self._loop.call_soon(self._begin)
+            return
+        self._is_begun = False
+        if self._idle is not None:
+            idle, self._idle = self._idle, None
+            if not idle.done():
+                idle.set_result(None)
+
+    def _look_after(self) -> None:
+        self._look = None
+        if not self._is_begun:
+            return
+        waited_ms = int((self._loop.time() - self._began_at) * 1000)
+        if self._running and waited_ms >= LOOK_SECONDS * 1000:
+            for partition in (*self._dirty, *(partition for partition, _, _ in self._running)):
+                partition.give_up_after(waited_ms)
+        self._look = self._loop.call_later(LOOK_SECONDS, self._look_after)

@@ -1,0 +1,60 @@
+"""Long work on the loop, in portions: others get their turn between two of them.
+
+An answer about a hundred thousand topics takes half a second to make. Others must not wait for it, so it is made in
+portions of a few milliseconds; what is one portion is given at once.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TypeVar
+
+A = TypeVar("A")
+E = TypeVar("E")
+P = TypeVar("P")
+
+# A thing of weight 1 (a topic, a partition, a setting) takes some five microseconds to make and to encode.
+WEIGHT_PER_TURN = 500
+
+
+def answer_in_turns(
+    elements: Iterator[E],
+    weigh: Callable[[E], int],
+    make: Callable[[list[E]], A],
+    encode: Callable[[list[E]], P],
+    make_encoded: Callable[[int, list[P]], A],
+) -> A | Awaitable[A]:
+    """`make` of all elements at once if they are few; else `make_encoded` of their count and their encoded portions.
+
+    They are taken from the iterator turn by turn, so what it looks up may change meanwhile.
+    """
+    first, is_last = _turn(elements, weigh)
+    return make(first) if is_last else _finish(first, elements, weigh, encode, make_encoded)
+
+
+async def _finish(
+    first: list[E],
+    elements: Iterator[E],
+    weigh: Callable[[E], int],
+    encode: Callable[[list[E]], P],
+    make_encoded: Callable[[int, list[P]], A],
+) -> A:
+    count, portions = len(first), [encode(first)]
+    is_last = False
+    while not is_last:
+        await asyncio.sleep(0)
+        some, is_last = _turn(elements, weigh)
+        count += len(some)
+        portions.append(encode(some))
+    return make_encoded(count, portions)
+
+
+def _turn(elements: Iterator[E], weigh: Callable[[E], int]) -> tuple[list[E], bool]:
+    """Elements for one turn, and whether these were the last."""
+    taken: list[E] = []
+    weight = 0
+    for element in elements:
+        taken.append(element)
+        weight += weigh(element)
+        if weight >= WEIGHT_PER_TURN:
+            return taken, False
+    return taken, True

@@ -1,0 +1,260 @@
+"""kwire log dump: the files of a data directory in words, batches through the executable specification."""
+
+import argparse
+import json
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from construct import ConstructError
+
+from kwire.cli.log_batches import Place, batches_of, decoded_records
+from kwire.cli.log_text import batch_line, place_line, plain_bytes, printable, record_line
+from storage.checkpoint import CHECKPOINT_NAME, decode_checkpoint
+from storage.errors import JournalDamaged, StorageError
+from storage.files import Files
+from storage.index import ENTRY, SparseIndex, seal_timestamp
+from storage.journal import decode_journal
+from storage.producers import ProducerStates
+from storage.quarantine import QUARANTINE_NAME
+from storage.replacement import NEW_SUFFIX, REPLACEMENT_NAME
+from storage.verify_folder import JOURNAL_NAME, partition_of
+from storage.written import WRITTEN_NAME
+
+PRINTED, DAMAGED, CANNOT_RUN = 0, 1, 2
+_NO_END = 2**63
+
+
+class CannotPrint(Exception):
+    """There is nothing to print; the message says why."""
+
+
+def dump(options: argparse.Namespace) -> int:
+    # `kwire log dump … | head` ends quietly, as other programs do.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    try:
+        return _dump(options)
+    except (CannotPrint, OSError) as error:
+        print(f"kwire: {error}", file=sys.stderr)
+        return CANNOT_RUN
+
+
+def _dump(options: argparse.Namespace) -> int:
+    path: Path = options.path
+    if not path.exists():
+        raise CannotPrint(f"{path} does not exist")
+    if path.is_dir():
+        folder = _folder(path, options)
+        return _Batches(options, folder.name).run(sorted(folder.glob("*.log")))
+    name = path.name.removesuffix(NEW_SUFFIX)
+    if name.endswith(".log"):
+        if not name.removesuffix(".log").isdecimal():
+            raise CannotPrint(f"{path}: a segment is named by its first offset, like 00000000000000000000.log")
+        return _Batches(options, path.resolve().parent.name).run([path])
+    printer = _SMALL_FILES.get(path.suffix if name.endswith(".index") else name)
+    if printer is None:
+        raise CannotPrint(f"{path}: not a file that can be printed; see kwire log dump --help")
+    return printer(path, options)
+
+
+def _folder(path: Path, options: argparse.Namespace) -> Path:
+    if options.topic is None:
+        if options.partition is not None:
+            raise CannotPrint("--partition needs --topic")
+        if partition_of(path.resolve().name) is None or not any(path.glob("*.log")):
+            raise CannotPrint(f"{path}: name a partition with --topic and --partition")
+        return path.resolve()
+    folder = path / f"{options.topic}-{options.partition or 0}"
+    if not folder.is_dir():
+        raise CannotPrint(f"{path} has no records of {folder.name}")
+    return folder
+
+
+# --- batches
+
+
+class _Batches:
+    """Prints the batches of some segments, as far as the options want them."""
+
+    def __init__(self, options: argparse.Namespace, folder: str) -> None:
+        self.is_json: bool = options.json
+        self.is_records: bool = options.records
+        self.first: int = options.from_offset
+        self.last: int = options.to_offset if options.to_offset is not None else _NO_END
+        self.left: int = options.limit if options.limit is not None else _NO_END
+        self.place = partition_of(folder)
+        self.is_damaged = False
+
+    def run(self, paths: list[Path]) -> int:
+        ends = [int(after.name.split(".")[0]) for _, after in pairwise(paths)]
+        for path, end in zip(paths, [*ends, _NO_END], strict=True):
+            if end <= self.first:
+                continue
+            if not self.segment(path):
+                break
+        return DAMAGED if self.is_damaged else PRINTED
+
+    def segment(self, path: Path) -> bool:
+        """Whether the next one is wanted too."""
+        is_named = False
+        for place in batches_of(path, self.first):
+            self.is_damaged |= place.is_damage
+            if place.batch is None:
+                if self.left:
+                    self.tell_place(path, place)
+                continue
+            header = place.batch.header
+            if header.base_offset > self.last or self.left <= 0:
+                return False
+            if header.base_offset + header.last_offset_delta < self.first:
+                continue
+            if not is_named and not self.is_json:
+                print(path)
+                is_named = True
+            self.tell_batch(path, place)
+        return self.left > 0
+
+    def tell_place(self, path: Path, place: Place) -> None:
+        if self.is_json:
+            print(json.dumps({"file": str(path), "position": place.position, "problem": place.problem}))
+        else:
+            print(place_line(place))
+
+    def tell_batch(self, path: Path, place: Place) -> None:
+        records, problem = self.records(place) if self.is_records else (None, None)
+        if records is None:
+            self.left -= 1
+        if self.is_json:
+            print(json.dumps(self.plain(path, place, records, problem), default=plain_bytes))
+            return
+        print(batch_line(place))
+        for record in records or ():
+            print(record_line(record))
+        if problem is not None:
+            print(f"    {problem}")
+
+    def records(self, place: Place) -> tuple[list[dict[str, Any]] | None, str | None]:
+        try:
+            found = decoded_records(place.batch, is_group_topic=self.place is not None and _is_group(self.place[0]))
+        except (ConstructError, StorageError) as error:
+            self.is_damaged = True
+            return None, f"the records cannot be read: {printable(str(error).splitlines()[0])}"
+        wanted = [one for one in found if self.first <= one["offset"] <= self.last][: self.left]
+        self.left -= len(wanted)
+        return wanted, None
+
+    def plain(
+        self, path: Path, place: Place, records: list[dict[str, Any]] | None, problem: str | None
+    ) -> dict[str, Any]:
+        header = {name: value for name, value in place.batch.header.items() if not name.startswith("_")}
+        plain = {"file": str(path), "position": place.position, "is_intact": place.batch.is_intact, **header}
+        if self.place is not None:
+            plain = {"topic": self.place[0], "partition": self.place[1], **plain}
+        if records is not None:
+            plain["records"] = [
+                {**one, "key": plain_bytes(one["key"]), "value": plain_bytes(one["value"]), "headers": _headers(one)}
+                for one in records
+            ]
+        if problem is not None:
+            plain["problem"] = problem
+        return plain
+
+
+def _headers(record: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"key": key, "value": plain_bytes(value)} for key, value in record["headers"]]
+
+
+def _is_group(topic: str) -> bool:
+    return topic == "__consumer_offsets"
+
+
+# --- the small files
+
+
+def _dump_index(path: Path, options: argparse.Namespace) -> int:
+    data = path.read_bytes()
+    base_offset = int(path.name.split(".")[0])
+    seal = data[-ENTRY.size :] if len(data) >= ENTRY.size and len(data) % ENTRY.size == 0 else None
+    sealed_timestamp = seal_timestamp(seal)
+    index = SparseIndex.decode(base_offset, data)
+    for at in range(len(index) if options.limit is None else min(len(index), options.limit)):
+        entry = {
+            "offset": base_offset + index.offsets[at],
+            "position": index.positions[at],
+            "max_timestamp_before": index.timestamps[at],
+        }
+        print(json.dumps(entry) if options.json else "  ".join(f"{name} {value}" for name, value in entry.items()))
+    if sealed_timestamp is not None:
+        facts = {"seal": True, "entries": len(index), "max_timestamp": sealed_timestamp}
+        print(
+            json.dumps(facts) if options.json else f"seal over {len(index)} entries  max_timestamp {sealed_timestamp}"
+        )
+    unread = len(data) - ENTRY.size * (len(index) + (sealed_timestamp is not None))
+    if unread:
+        print(f"kwire: {unread} bytes behind the last entry that can be one", file=sys.stderr)
+    return DAMAGED if unread else PRINTED
+
+
+def _dump_checkpoint(path: Path, options: argparse.Namespace) -> int:
+    checkpoint = decode_checkpoint(path.read_bytes())
+    if checkpoint is None:
+        print(f"kwire: {path}: not a whole checkpoint of a version that is known", file=sys.stderr)
+        return DAMAGED
+    facts = asdict(checkpoint)
+    facts["epochs"] = [{"epoch": epoch, "start_offset": start} for epoch, start in checkpoint.epochs]
+    facts["producers"] = {"count": len(ProducerStates.decode(checkpoint.producers)), "bytes": len(checkpoint.producers)}
+    if options.json:
+        print(json.dumps(facts))
+    else:
+        for name, value in facts.items():
+            print(f"{name:<18}{value if isinstance(value, bool | int | str) else json.dumps(value)}")
+    return PRINTED
+
+
+def _dump_json(path: Path, options: argparse.Namespace) -> int:
+    try:
+        content = json.loads(path.read_bytes())
+    except ValueError as error:
+        print(f"kwire: {path}: {error}", file=sys.stderr)
+        return DAMAGED
+    print(json.dumps(content, indent=None if options.json else 2))
+    return PRINTED
+
+
+def _dump_text(path: Path, options: argparse.Namespace) -> int:
+    for line in path.read_bytes().decode(errors="replace").splitlines():
+        print(json.dumps(line) if options.json else printable(line))
+    return PRINTED
+
+
+def _dump_journal(path: Path, options: argparse.Namespace) -> int:
+    data = Files().read_file(str(path)) or b""
+    try:
+        records, end = decode_journal(str(path), data)
+    except JournalDamaged as error:
+        print(f"kwire: {error}", file=sys.stderr)
+        return DAMAGED
+    for record in _some(records, options.limit):
+        # One JSON object each; printed as they are kept.
+        print(printable(record.decode(errors="replace")))
+    if end < len(data):
+        print(f"kwire: {len(data) - end} bytes at {end} are a commit that was never finished", file=sys.stderr)
+    return PRINTED
+
+
+def _some(records: list[bytes], limit: int | None) -> Iterator[bytes]:
+    return iter(records if limit is None else records[:limit])
+
+
+_SMALL_FILES: dict[str, Callable[[Path, argparse.Namespace], int]] = {
+    ".index": _dump_index,
+    CHECKPOINT_NAME: _dump_checkpoint,
+    QUARANTINE_NAME: _dump_json,
+    REPLACEMENT_NAME: _dump_json,
+    WRITTEN_NAME: _dump_text,
+    JOURNAL_NAME: _dump_journal,
+}

@@ -1,0 +1,94 @@
+"""How far a long piece of work has come, told on a terminal by a bar and anywhere else by a line now and then."""
+
+import shutil
+import time
+from collections.abc import Callable
+from typing import TextIO
+
+BAR_INTERVAL_SECONDS = 0.1
+LINE_INTERVAL_SECONDS = 10.0
+BAR_CELLS_MAX = 30
+_ERASE_LINE = "\r\x1b[2K"
+_UNITS = ("kB", "MB", "GB", "TB", "PB")
+
+
+class Progress:
+    """Bytes done of bytes in all. Silent when `is_shown` is False; the bar is gone when it is closed."""
+
+    def __init__(
+        self,
+        what: str,
+        total_bytes: int,
+        stream: TextIO,
+        *,
+        is_shown: bool = True,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._what = what
+        self._total_bytes = total_bytes
+        self._stream = stream
+        self._is_bar = stream.isatty()
+        self._is_shown = is_shown
+        self._monotonic = monotonic
+        self._started = monotonic()
+        # A bar is there at once; work that is soon done needs no line.
+        self._due = self._started + (0.0 if self._is_bar else LINE_INTERVAL_SECONDS)
+        self._is_drawn = False
+
+    def show(self, done_bytes: int) -> None:
+        """Called as often as convenient; drawn a few times a second at most."""
+        now = self._monotonic()
+        if not self._is_shown or now < self._due:
+            return
+        if self._is_bar:
+            width = shutil.get_terminal_size().columns - 1
+            self._stream.write(_ERASE_LINE + self._bar(done_bytes, now)[:width])
+            self._is_drawn = True
+        else:
+            self._stream.write(f"{self._what}: {self._facts(done_bytes, now)}\n")
+        self._stream.flush()
+        self._due = now + (BAR_INTERVAL_SECONDS if self._is_bar else LINE_INTERVAL_SECONDS)
+
+    def close(self) -> None:
+        if self._is_drawn:
+            self._stream.write(_ERASE_LINE)
+            self._stream.flush()
+            self._is_drawn = False
+
+    def _bar(self, done_bytes: int, now: float) -> str:
+        filled = BAR_CELLS_MAX * self._share(done_bytes) // 100
+        return f"{self._what} [{'#' * filled}{'.' * (BAR_CELLS_MAX - filled)}] {self._facts(done_bytes, now)}"
+
+    def _facts(self, done_bytes: int, now: float) -> str:
+        facts = f"{self._share(done_bytes):3d}%  {size_text(done_bytes)} of {size_text(self._total_bytes)}"
+        seconds = now - self._started
+        if not done_bytes or seconds <= 0:
+            return facts
+        rate = done_bytes / seconds
+        left = (self._total_bytes - done_bytes) / rate
+        return f"{facts}  {size_text(int(rate))}/s  {duration_text(left)} left"
+
+    def _share(self, done_bytes: int) -> int:
+        return min(100, 100 * done_bytes // self._total_bytes) if self._total_bytes else 100
+
+
+def size_text(size_bytes: int) -> str:
+    """1234567 is "1.2 MB"."""
+    if size_bytes < 1000:
+        return f"{size_bytes} B"
+    size = float(size_bytes)
+    for unit in _UNITS:
+        size /= 1000
+        if size < 999.95 or unit == _UNITS[-1]:
+            break
+    return f"{size:.1f} {unit}"
+
+
+def duration_text(seconds: float) -> str:
+    """75 is "1 min 15 s"."""
+    whole = int(seconds + 0.5)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"

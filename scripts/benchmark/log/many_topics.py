@@ -1,0 +1,102 @@
+"""Many topics: memory, start-up and the latency of a hundred busy ones among all the others.
+
+At the full count kwire is alone, with its default promise (synced); at a count that Apache Kafka can bear both stand
+side by side, and an acknowledged record is in the page cache of either.
+"""
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from benchmark import procfs
+from benchmark.loadgen import topic_name
+from benchmark.log.admin import Admin
+from benchmark.log.options import MANY_TOPICS
+from benchmark.log.promises import PAGE_CACHE
+from benchmark.log.stage import LogWork, Stage
+from benchmark.processes import ChildFailed
+from benchmark.samples import MEGABYTE, Sample, anonymous_mb, observe
+from benchmark.servers import KWIRE, RunningServer
+from benchmark.works import RequestLoad
+
+ALL, SHARED = f"{MANY_TOPICS}, all", f"{MANY_TOPICS}, shared"
+PREFIX = "many"
+HOT = 100
+CONNECTIONS = 8
+STOP_SECONDS = 300
+START_TIMEOUT_SECONDS = 600
+SETTLE_SECONDS = 3.0
+
+
+def run(stage: Stage, round_number: int) -> Iterator[Sample]:
+    sizes = stage.options.sizes
+    for name in stage.servers(round_number):
+        yield _TopicLoad(SHARED, sizes.shared_topics, PAGE_CACHE.configs[name]).measure(stage, name, round_number)
+    if KWIRE in stage.options.servers:
+        yield _TopicLoad(ALL, sizes.topics, {}).measure(stage, KWIRE, round_number)
+
+
+@dataclass(frozen=True)
+class _TopicLoad:
+    work: str
+    topics: int
+    configs: Mapping[str, object]
+
+    def measure(self, stage: Stage, name: str, round_number: int) -> Sample:
+        with stage.server(name, {}, START_TIMEOUT_SECONDS) as server:
+            empty_mb = anonymous_mb(server)
+            created_per_s = self._create(server)
+            load = RequestLoad(
+                PREFIX,
+                CONNECTIONS,
+                stage.options.generators,
+                stage.options.sizes.request_seconds,
+                topics=min(HOT, self.topics),
+            )
+            load.run(server)  # Files are made at the first append, which is not what a busy topic does all the time.
+            sample = observe(server, round_number, self.work, partial(load.run, server))
+            sample.figures |= {"empty_mb": empty_mb, "created_per_s": created_per_s}
+            sample.figures |= memory_of(server, "loaded")
+            sample.figures |= self._stop_and_start(server)
+            load.run(server)
+            sample.figures |= self._kill_and_start(server)
+            time.sleep(SETTLE_SECONDS)
+            sample.figures |= memory_of(server, "started")
+            return sample
+
+    def _create(self, server: RunningServer) -> float:
+        started = time.perf_counter()
+        with Admin(server.address) as admin:
+            admin.create_topics((topic_name(PREFIX, number) for number in range(self.topics)), 1, self.configs)
+        return self.topics / (time.perf_counter() - started)
+
+    def _stop_and_start(self, server: RunningServer) -> dict[str, float]:
+        began = time.perf_counter()
+        if not server.stop(STOP_SECONDS):
+            raise ChildFailed(f"{server.product.title}: not stopped after {STOP_SECONDS} s")
+        stop_ms = (time.perf_counter() - began) * 1000
+        server.start()
+        return {"stop_ms": stop_ms, **started(server, "clean")}
+
+    def _kill_and_start(self, server: RunningServer) -> dict[str, float]:
+        server.kill()
+        server.start()
+        return started(server, "killed")
+
+
+def memory_of(server: RunningServer, when: str) -> dict[str, float]:
+    return {
+        f"{when}_rss_mb": procfs.resident_bytes(server.pid) / MEGABYTE,
+        f"{when}_anonymous_mb": anonymous_mb(server),
+    }
+
+
+def started(server: RunningServer, how: str) -> dict[str, float]:
+    """To the ready line, or to the open port of a server that prints none."""
+    times = server.start_up
+    seconds = times.port_seconds if times.ready_seconds is None else times.ready_seconds
+    return {f"{how}_ms": seconds * 1000, f"{how}_port_ms": times.port_seconds * 1000}
+
+
+WORK = LogWork(MANY_TOPICS, 200, run)

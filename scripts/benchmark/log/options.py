@@ -1,0 +1,124 @@
+"""What a run of this family is asked to do: the command line, and how much of each work that means."""
+
+import argparse
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmark.options import GIGABYTE, ROUNDS_MAX
+from benchmark.servers import KAFKA, KWIRE, REPOSITORY
+
+RECOVERY, SYNC_ROUND, DURABLE, COMPACTION = "recovery", "sync-round", "durable", "compaction"
+MANY_TOPICS, UPKEEP = "many-topics", "upkeep"
+WORK_NAMES = (SYNC_ROUND, DURABLE, UPKEEP, COMPACTION, MANY_TOPICS, RECOVERY)
+
+GB_MAX = 500.0
+TOPICS_MAX = 1_000_000
+DISK_RESERVE = 1.3  # Indexes, and segments that are extended ahead of their data.
+COPIES_WHILE_COMPACTING = 3  # The log, its cleaned copy, and the one made without a server.
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much of each work that the command line does not say by itself."""
+
+    log_gb: float
+    compact_gb: float
+    keys: int
+    topics: int
+    shared_topics: int
+    produced_records: int
+    request_seconds: float
+    sync_seconds: float
+    upkeep_seconds: float
+
+
+FULL = Sizes(10.0, 1.0, 100_000, 100_000, 2_000, 500_000, 10.0, 10.0, 20.0)
+QUICK = Sizes(0.1, 0.1, 10_000, 2_000, 200, 20_000, 2.0, 0.5, 4.0)
+
+
+@dataclass(frozen=True)
+class Options:
+    sizes: Sizes
+    rounds: int
+    works: tuple[str, ...]
+    servers: tuple[str, ...]
+    generators: int
+    json_path: Path
+    base_directory: Path | None
+    keep: bool
+
+    @property
+    def disk_bytes(self) -> int:
+        """What the largest work needs: each one cleans up behind itself."""
+        compacted_gb = self.sizes.compact_gb * COPIES_WHILE_COMPACTING
+        # Both servers, both promises, two loads; and the warm-up, which is half of it.
+        produced_gb = self.sizes.produced_records * 1024 / GIGABYTE * 4 * 2 * (self.rounds + 0.5)
+        needs = {RECOVERY: self.sizes.log_gb, COMPACTION: compacted_gb, DURABLE: produced_gb}
+        return int(max((needs.get(work, 1.0) for work in self.works), default=0.0) * GIGABYTE * DISK_RESERVE)
+
+
+def parse(arguments: Sequence[str]) -> Options:
+    parser = _parser()
+    given = parser.parse_args(arguments)
+    works = tuple(given.only.split(",")) if given.only else WORK_NAMES
+    if unknown := set(works) - set(WORK_NAMES):
+        parser.error(f"--only knows {', '.join(WORK_NAMES)}; not {', '.join(sorted(unknown))}")
+    sizes = QUICK if given.quick else FULL
+    chosen = Sizes(
+        log_gb=_or(given.log_gb, sizes.log_gb),
+        compact_gb=_or(given.compact_gb, sizes.compact_gb),
+        keys=int(_or(given.keys, sizes.keys)),
+        topics=int(_or(given.topics, sizes.topics)),
+        shared_topics=int(_or(given.shared_topics, sizes.shared_topics)),
+        produced_records=sizes.produced_records,
+        request_seconds=sizes.request_seconds,
+        sync_seconds=sizes.sync_seconds,
+        upkeep_seconds=_or(given.upkeep_seconds, sizes.upkeep_seconds),
+    )
+    if not 0 < given.rounds <= ROUNDS_MAX or not all(0 < gb <= GB_MAX for gb in (chosen.log_gb, chosen.compact_gb)):
+        parser.error(f"1 to {ROUNDS_MAX} rounds, more than 0 and at most {GB_MAX:.0f} GB")
+    if not all(0 < count <= TOPICS_MAX for count in (chosen.keys, chosen.topics, chosen.shared_topics)):
+        parser.error(f"1 to {TOPICS_MAX} keys and topics")
+    return Options(
+        sizes=chosen,
+        rounds=given.rounds,
+        works=tuple(work for work in WORK_NAMES if work in works),
+        servers=given.servers,
+        generators=2 if (os.cpu_count() or 1) >= 4 else 1,
+        json_path=given.json,
+        base_directory=given.dir,
+        keep=given.keep,
+    )
+
+
+def _or(given: float | None, otherwise: float) -> float:
+    return otherwise if given is None else given
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="scripts/bench log",
+        description="Measure durability, recovery, compaction and scale; see docs/benchmarks.md",
+    )
+    parser.add_argument("--quick", action="store_true", help="small counts: does everything work?")
+    parser.add_argument("--rounds", type=int, default=1, metavar="N", help="of everything; the table shows medians (1)")
+    parser.add_argument("--only", metavar="WORK,…", help=f"some of: {', '.join(WORK_NAMES)}")
+    which = parser.add_mutually_exclusive_group()
+    both = (KAFKA, KWIRE)
+    which.add_argument("--kafka-only", dest="servers", action="store_const", const=(KAFKA,), default=both)
+    which.add_argument("--kwire-only", dest="servers", action="store_const", const=(KWIRE,))
+    parser.add_argument("--log-gb", type=float, metavar="GB", help=f"size of the recovered log ({FULL.log_gb:g})")
+    parser.add_argument("--compact-gb", type=float, metavar="GB", help=f"size compacted ({FULL.compact_gb:g})")
+    parser.add_argument("--keys", type=int, metavar="N", help=f"different keys in it ({FULL.keys})")
+    parser.add_argument("--topics", type=int, metavar="N", help=f"of many-topics, kwire alone ({FULL.topics})")
+    shared = f"the same, side by side ({FULL.shared_topics})"
+    parser.add_argument("--shared-topics", type=int, metavar="N", help=shared)
+    upkeep = f"length of each part of upkeep ({FULL.upkeep_seconds:g})"
+    parser.add_argument("--upkeep-seconds", type=float, metavar="S", help=upkeep)
+    results = REPOSITORY / "bench-results-log.json"
+    parser.add_argument("--json", type=Path, default=results, metavar="FILE", help=f"raw samples ({results.name})")
+    parser.add_argument("--dir", type=Path, metavar="DIR", help="where the data directories are made (TMPDIR)")
+    parser.add_argument("--keep", action="store_true", help="leave the data directories and logs behind")
+    return parser

@@ -1,0 +1,166 @@
+"""Upkeep: what small requests feel of rolling, retention and compaction on other topics of the same server.
+
+Two probers, one for each promise, send a record every few milliseconds: while nothing else happens; beside two paced
+producers whose topics need no care; and beside the same producers when their segments are small, old ones are deleted
+and one of the topics is compacted all the time. A run in which nothing was deleted or compacted counts as failed.
+"""
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from benchmark.log.admin import EARLIEST, Admin
+from benchmark.log.keyed_fill import Filled
+from benchmark.log.options import UPKEEP
+from benchmark.log.promises import PROMISES
+from benchmark.log.segments import Segments
+from benchmark.log.stage import LogWork, Stage
+from benchmark.prober import Probes
+from benchmark.processes import Child, ChildFailed, own_program
+from benchmark.samples import MEGABYTE, Sample, observe
+from benchmark.servers import KAFKA, RunningServer
+from benchmark.works import GRACE_SECONDS, KIBIBYTE, SMALL, Outcome, probe_figures
+
+SEGMENT_BYTES = 1 << 20
+RETAINED_BYTES = 4 << 20
+KEYS = 10_000
+BYTES_PER_SECOND = 8_000_000
+PROBE_GAP_MS = 5
+WARM_UP_SECONDS = 2.0
+UNDER_WAY_SECONDS = 5.0  # Until there is something to delete and to compact.
+
+SETTINGS: dict[str, object] = {
+    "log.retention.check.interval.ms": 1000,
+    "log.cleaner.backoff.ms": 100,
+    "log.segment.delete.delay.ms": 1000,
+}
+KAFKA_SETTINGS: dict[str, object] = {"log.initial.task.delay.ms": 1000}  # Otherwise it rests for 30 s first.
+RETAINED: dict[str, object] = {
+    "segment.bytes": SEGMENT_BYTES,
+    "retention.bytes": RETAINED_BYTES,
+    "cleanup.policy": "delete",
+}
+COMPACTED: dict[str, object] = {
+    "segment.bytes": SEGMENT_BYTES,
+    "cleanup.policy": "compact",
+    "min.cleanable.dirty.ratio": 0.01,
+}
+PLAIN: dict[str, object] = {}
+
+
+@dataclass(frozen=True)
+class Phase:
+    """`topics` are produced to meanwhile, each with its settings."""
+
+    name: str
+    topics: Mapping[str, Mapping[str, object]]
+
+
+IDLE = Phase("idle", {})
+BESIDE_LOAD = Phase("beside load", {"plain-1": PLAIN, "plain-2": PLAIN})
+BUSY = Phase("busy", {"retained": RETAINED, "compacted": COMPACTED})
+PHASES = (IDLE, BESIDE_LOAD, BUSY)
+
+
+def run(stage: Stage, round_number: int) -> Iterator[Sample]:
+    for name in stage.servers(round_number):
+        settings = SETTINGS | (KAFKA_SETTINGS if name == KAFKA else {})
+        with stage.server(name, settings) as server:
+            yield _measure(server, stage.options.sizes.upkeep_seconds, round_number)
+
+
+def _measure(server: RunningServer, seconds: float, round_number: int) -> Sample:
+    _make_topics(server)
+    with ExitStack() as stack:
+        _probe(server, WARM_UP_SECONDS, stack)
+    figures: dict[str, float] = {}
+    histograms: dict[str, str] = {}
+    for phase in PHASES:
+        found, sample = _play(server, phase, seconds, round_number)
+        figures |= {f"{phase.name} {name}": value for name, value in sample.figures.items()} | found
+        histograms |= {f"{phase.name} {name}": value for name, value in sample.histograms.items()}
+    for promise in PROMISES:
+        for figure in ("ack_p50_us", "ack_p99_us"):
+            busy, *others = (figures[f"{one.name} {promise.name} {figure}"] for one in (BUSY, IDLE, BESIDE_LOAD))
+            for other, value in zip((IDLE, BESIDE_LOAD), others, strict=True):
+                figures[f"{promise.name} {figure} of {other.name}"] = busy / value
+    return Sample(server.product.name, round_number, UPKEEP, figures, histograms)
+
+
+def _make_topics(server: RunningServer) -> None:
+    with Admin(server.address) as admin:
+        for phase in PHASES:
+            for topic, configs in phase.topics.items():
+                admin.create_topics([topic], 1, configs)
+        for promise in PROMISES:
+            admin.create_topics([_probed(promise.name)], 1, promise.configs[server.product.name])
+
+
+def _probed(promise_name: str) -> str:
+    return f"probed-{promise_name}"
+
+
+def _play(server: RunningServer, phase: Phase, seconds: float, round_number: int) -> tuple[dict[str, float], Sample]:
+    """What the upkeep did meanwhile, and what the probers and the server saw."""
+    with ExitStack() as stack:
+        fillers = {topic: stack.enter_context(_filler(server, topic)) for topic in phase.topics}
+        if fillers:
+            time.sleep(UNDER_WAY_SECONDS)
+        sample = observe(server, round_number, UPKEEP, lambda: _probe(server, seconds, stack))
+        filled = {topic: Filled(**json.loads(filler.finish(GRACE_SECONDS))) for topic, filler in fillers.items()}
+    return (_check_upkeep(server, filled) if phase is BUSY else {}), sample
+
+
+def _filler(server: RunningServer, topic: str) -> Child:
+    return own_program(
+        "log.keyed_fill",
+        port=server.address[1],
+        topic=topic,
+        keys=KEYS,
+        record_size=KIBIBYTE,
+        bytes_per_second=BYTES_PER_SECOND,
+        stop_with_stdin=True,
+    )
+
+
+def _probe(server: RunningServer, seconds: float, stack: ExitStack) -> Outcome:
+    probers = {
+        promise.name: stack.enter_context(
+            own_program(
+                "prober",
+                port=server.address[1],
+                topic=_probed(promise.name),
+                gap_ms=PROBE_GAP_MS,
+                value_size=SMALL,
+                stop_with_stdin=True,
+            )
+        )
+        for promise in PROMISES
+    }
+    time.sleep(seconds)
+    outcome = Outcome({})
+    for name, prober in probers.items():
+        probes = Probes(**json.loads(prober.finish(GRACE_SECONDS)))
+        outcome.figures |= {f"{name} {figure}": value for figure, value in probe_figures(probes).items()}
+        outcome.histograms |= {f"{name} acknowledged": probes.acknowledged, f"{name} end_to_end": probes.end_to_end}
+        outcome.requests += probes.records
+    return outcome
+
+
+def _check_upkeep(server: RunningServer, filled: Mapping[str, Filled]) -> dict[str, float]:
+    with Admin(server.address) as admin:
+        (deleted_records,) = admin.offsets("retained", 1, EARLIEST)
+    left = Segments.of(server.directory / "data" / "compacted-0")
+    compacted_bytes = filled["compacted"].size_bytes - sum(size for size, _ in left.files.values())
+    if deleted_records <= 0 or compacted_bytes <= 0:
+        raise ChildFailed(f"{server.product.title}: nothing was deleted or nothing compacted, so nothing was measured")
+    return {
+        "filled_mb": sum(one.size_bytes for one in filled.values()) / MEGABYTE,
+        "deleted_mb": deleted_records * KIBIBYTE / MEGABYTE,
+        "compacted_away_mb": compacted_bytes / MEGABYTE,
+    }
+
+
+WORK = LogWork(UPKEEP, 180, run)

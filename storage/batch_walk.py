@@ -1,0 +1,128 @@
+"""Going over the batches of a sealed segment file, header by header or with their bytes, outside of the server.
+
+A walk that meets something that cannot follow raises :class:`DamagedLog` with the place. Bytes come by ``pread``, not
+by map: a disk error is an exception then, not a signal.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+from storage.batch import BatchHeader, parse_header
+from storage.errors import DamagedLog, disk_errors
+from storage.files import Files
+from storage.format import HEADER_BYTES, MAGIC, MIN_BATCH_LENGTH, NO_TIMESTAMP
+from storage.segment import segment_name
+
+CHUNK_BYTES: Final = 4 * 1024 * 1024
+# Small batches are met several at a time, large ones are jumped over.
+_HEADERS_BYTES: Final = 16 * 1024
+
+# Told how many bytes were read or written; may take its time, so that others get the disk.
+Pace = Callable[[int], None]
+
+
+class SealedSegment(NamedTuple):
+    """A segment that takes no more appends, by what its log knows of it."""
+
+    base_offset: int
+    next_offset: int
+    size_bytes: int
+
+
+class StoredBatch(NamedTuple):
+    """One batch: ``chunk[start:end]`` are its bytes, ``position`` is its place in the file."""
+
+    header: BatchHeader
+    chunk: bytes
+    start: int
+    end: int
+    position: int
+
+
+class SegmentFile:
+    """One sealed segment, open for reading; used in a ``with``."""
+
+    def __init__(self, directory: str, segment: SealedSegment, files: Files) -> None:
+        self.path = os.path.join(directory, segment_name(segment.base_offset))
+        self._segment = segment
+        self._files = files
+        self._fd = -1
+
+    def __enter__(self) -> SegmentFile:
+        self._fd = self._files.open_read(self.path)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._files.close(self._fd)
+
+    def damage(self, position: int, reason: str) -> DamagedLog:
+        return DamagedLog(f"{self.path} at {position}: {reason}")
+
+    def headers(self) -> Iterator[tuple[int, BatchHeader]]:
+        """(position, header) of each batch; reads little more than the headers."""
+        size_bytes = self._segment.size_bytes
+        position = window_start = 0
+        window = b""
+        expected = self._segment.base_offset
+        while position < size_bytes:
+            if position + HEADER_BYTES > window_start + len(window):
+                window_start = position
+                window = self._files.pread(self._fd, min(_HEADERS_BYTES, size_bytes - position), position)
+            header = self._header(window, position - window_start, position, expected)
+            yield position, header
+            position += header.size_bytes
+            expected = header.last_offset + 1
+
+    def read(self, position: int, size_bytes: int) -> bytes:
+        return self._files.pread(self._fd, size_bytes, position)
+
+    def batches(self, pace: Pace) -> Iterator[StoredBatch]:
+        """Each batch with its bytes; the CRC is not looked at."""
+        size_bytes = self._segment.size_bytes
+        position = 0
+        expected = self._segment.base_offset
+        while position < size_bytes:
+            chunk = self._files.pread(self._fd, min(CHUNK_BYTES, size_bytes - position), position)
+            header = self._header(chunk, 0, position, expected)
+            if header.size_bytes > len(chunk):
+                chunk = self._files.pread(self._fd, header.size_bytes, position)
+                if len(chunk) < header.size_bytes:
+                    raise self.damage(position, "the file ends inside a batch")
+            pace(len(chunk))
+            start = 0
+            while start + HEADER_BYTES <= len(chunk):
+                header = self._header(chunk, start, position, expected)
+                end = start + header.size_bytes
+                if end > len(chunk):
+                    break
+                yield StoredBatch(header, chunk, start, end, position)
+                position += header.size_bytes
+                expected = header.last_offset + 1
+                start = end
+
+    def _header(self, window: bytes, at: int, position: int, expected: int) -> BatchHeader:
+        segment = self._segment
+        if at + HEADER_BYTES > len(window):
+            raise self.damage(position, "the file ends inside a batch")
+        header = parse_header(window, at)
+        if header.magic != MAGIC or header.batch_length < MIN_BATCH_LENGTH or header.last_offset_delta < 0:
+            raise self.damage(position, "no batch begins here")
+        if header.base_offset < expected or header.last_offset >= segment.next_offset:
+            raise self.damage(position, f"offset {header.base_offset} is out of order")
+        if position + header.size_bytes > segment.size_bytes:
+            raise self.damage(position, "a batch goes on behind the end")
+        return header
+
+
+def first_timestamp(path: str, files: Files) -> int:
+    """The largest timestamp of the first batch in a segment file; -1 if there is none. Raises :class:`DiskFailure`."""
+    with disk_errors(f"read {path}"):
+        fd = files.open_read(path)
+        try:
+            data = files.pread(fd, HEADER_BYTES, 0)
+        finally:
+            files.close(fd)
+    return parse_header(data).max_timestamp if len(data) == HEADER_BYTES else NO_TIMESTAMP

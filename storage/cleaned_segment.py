@@ -1,0 +1,100 @@
+"""The file a compaction writes: ``<base>.log.new`` and its sealed index, complete and synced before anybody is told."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Final
+
+from storage.files import Files
+from storage.format import NO_TIMESTAMP
+from storage.index import NO_MAX_TIMESTAMP, SparseIndex
+from storage.replacement import NewSegment, new_index_path, new_log_path
+
+_WRITE_BYTES: Final = 1024 * 1024
+# Synced in steps: one sync of a whole segment at the end would hold up the sync rounds of the server.
+_SYNC_BYTES: Final = 8 * 1024 * 1024
+
+
+def discard_new(directory: str, base_offset: int, files: Files) -> None:
+    """Remove what a compaction left behind that came to nothing; what stays is removed at the next start."""
+    for path in (new_log_path(directory, base_offset), new_index_path(directory, base_offset)):
+        with suppress(OSError):
+            files.unlink(path)
+
+
+def is_whole(directory: str, new: NewSegment, files: Files) -> bool:
+    """Whether a new segment is in its folder: asked before a swap is committed, which removes the old ones."""
+    try:
+        return files.size_of(new_log_path(directory, new.base_offset)) == new.size_bytes and files.exists(
+            new_index_path(directory, new.base_offset)
+        )
+    except OSError:
+        return False
+
+
+class CleanedSegment:
+    """Takes batches in order; used by one thread. Raises plain ``OSError``."""
+
+    def __init__(self, directory: str, base_offset: int, index_interval_bytes: int, files: Files) -> None:
+        self.base_offset = base_offset
+        self.size_bytes = 0
+        self._directory = directory
+        self._index_interval_bytes = index_interval_bytes
+        self._files = files
+        self._index = SparseIndex(base_offset)
+        self._max_timestamp = self._first_timestamp = NO_MAX_TIMESTAMP
+        self._pieces: list[bytes] = []
+        self._pieces_bytes = 0
+        self._written_bytes = self._synced_bytes = 0
+        self._fd = files.create(new_log_path(directory, base_offset))
+
+    def add(self, batch: bytes, base_offset: int, max_timestamp: int | None) -> None:
+        """``max_timestamp`` is None for a batch without records: it is in nobody's way when a time is looked for."""
+        position = self.size_bytes
+        if position - self._index.last_position >= self._index_interval_bytes:
+            self._index.add(base_offset, position, self._max_timestamp)
+        if max_timestamp is not None:
+            if self._first_timestamp == NO_MAX_TIMESTAMP:
+                self._first_timestamp = max_timestamp
+            self._max_timestamp = max(self._max_timestamp, max_timestamp)
+        self.size_bytes = position + len(batch)
+        self._pieces.append(batch)
+        self._pieces_bytes += len(batch)
+        if self._pieces_bytes >= _WRITE_BYTES:
+            self._write()
+
+    def _write(self) -> None:
+        data = b"".join(self._pieces)
+        self._files.write_all(self._fd, data, self._written_bytes)
+        self._written_bytes += len(data)
+        self._pieces, self._pieces_bytes = [], 0
+        if self._written_bytes - self._synced_bytes >= _SYNC_BYTES:
+            self._files.fdatasync(self._fd)
+            self._synced_bytes = self._written_bytes
+
+    def finish(self, next_offset: int) -> NewSegment:
+        """Write the rest and the sealed index, and make both durable; the names are not yet."""
+        self._write()
+        self._files.fdatasync(self._fd)
+        self.close()
+        index_fd = self._files.create(new_index_path(self._directory, self.base_offset))
+        try:
+            seal = self._index.encode_seal(self.size_bytes, self._max_timestamp)
+            self._files.write_all(index_fd, self._index.encode() + seal, 0)
+            self._files.fdatasync(index_fd)
+        finally:
+            self._files.close(index_fd)
+        self._index.written_count = len(self._index)
+        return NewSegment(
+            base_offset=self.base_offset,
+            next_offset=next_offset,
+            size_bytes=self.size_bytes,
+            max_timestamp=self._max_timestamp,
+            first_timestamp=max(self._first_timestamp, NO_TIMESTAMP),
+            index=self._index,
+        )
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            self._files.close(fd)

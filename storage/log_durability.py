@@ -1,0 +1,305 @@
+"""What a log has made durable and what it has still to: seals, sync rounds and checkpoints.
+
+``synced_offset`` only moves when a sync has come back: everything below it survives a power cut, its file names and
+its folder included. After any failed sync the log is poisoned: it takes no appends, syncs nothing any more and
+``synced_offset`` stays where it is, until the next start reads from the disk what is really there.
+
+Thread rule: all methods belong to the log's thread. Jobs handed to ``background`` take what they need with them; what
+they find out comes back through the :class:`~storage.syncing.SyncGate`, :class:`~storage.checkpoint.CheckpointFile`
+and single assignments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+
+from storage.checkpoint import Checkpoint, CheckpointFile
+from storage.errors import DamagedLog, DiskFailure, LogClosed, StorageError, StorageFailed, disk_errors
+from storage.files import Files
+from storage.index import NO_MAX_TIMESTAMP
+from storage.log_reading import LogState, ReadableLog
+from storage.segment import LogSegment
+from storage.settings import Background
+from storage.syncing import LogSync, SyncGate
+
+
+def _walk_from(segments: list[LogSegment], last_base: int) -> int:
+    """The first segment whose seal is still in work."""
+    return min((segment.base_offset for segment in segments if segment.is_seal_pending), default=last_base)
+
+
+class DurableLog(ReadableLog):
+    """Adds to the readable log how it is kept; ``gate`` is shut once a sync has failed."""
+
+    __slots__ = (
+        "_background",
+        "_boot_id",
+        "_checkpoint_file",
+        "_files",
+        "_generation",
+        "_is_folder_new",
+        "_is_start_pending",
+        "_names_made",
+        "_names_synced",
+        "_notes",
+        "_refusal",
+        "_unsynced",
+        "gate",
+        "synced_offset",
+    )
+
+    def __init__(self, directory: str, files: Files, background: Background, boot_id: str, state: LogState) -> None:
+        super().__init__(directory, state)
+        self._files = files
+        self._background = background
+        self._boot_id = boot_id
+        self._checkpoint_file = CheckpointFile(directory, files)
+        self._checkpoint_file.log_start_offset = state.log_start_offset
+        self.gate = SyncGate()
+        for segment in state.segments:
+            segment.gate = self.gate
+        # A log that was stopped cleanly is synced; of one that had to be walked settle_walked says otherwise.
+        self.synced_offset = state.log_end_offset
+        # Segments that take no more appends and had unsynced bytes when they took the last one.
+        self._unsynced: list[LogSegment] = []
+        # Names made in the folder so far, and how many of them are durable for certain.
+        self._names_made = 0
+        self._names_synced = 0
+        self._is_folder_new = False
+        # What the next sync has to make durable besides files of this log.
+        self._notes: tuple[Callable[[], None], ...] = ()
+        # Goes up when offsets may come to mean other records: a sync begun before says nothing of them.
+        self._generation = 0
+        self._is_start_pending = False
+        # Why appends are refused, if they are; looked at first by every append.
+        self._refusal: Exception | None = None
+        if state.damage is not None:
+            self._refusal = DamagedLog(f"{state.damage.path} is damaged at {state.damage.position}")
+
+    @property
+    def is_writable(self) -> bool:
+        return self._refusal is None
+
+    @property
+    def is_closed(self) -> bool:
+        return isinstance(self._refusal, LogClosed)
+
+    # --- syncing
+
+    def begin_sync(self) -> LogSync | None:
+        """What has to be synced now so that everything appended is durable; None when it is, or can never be.
+
+        Raises :class:`DiskFailure` when there is no descriptor to be had: nothing is lost, and it may be asked again.
+        """
+        end_offset = self.log_end_offset
+        if self.synced_offset >= end_offset or self.gate.failure is not None or self.is_closed:
+            return None
+        dirty: list[tuple[LogSegment, int, int]] = []
+        try:
+            for segment in self._unsynced:
+                if segment.synced_bytes < segment.size_bytes:
+                    dirty.append((segment, segment.size_bytes, segment.open_for_sync()))
+            active = self._active
+            if active is not None and active.synced_bytes < active.size_bytes and not active.is_sealed:
+                dirty.append((active, active.size_bytes, active.open_for_sync()))
+        except OSError as error:
+            for _, _, fd in dirty:
+                self._files.close(fd)
+            raise DiskFailure(f"open {self._directory} to sync it: {error}", error.errno) from error
+        names_made = self._names_made if self._names_made > self._names_synced or self._is_folder_new else 0
+        return LogSync(
+            self, self._files, end_offset, self._generation, dirty, names_made, self._is_folder_new, self._notes
+        )
+
+    def end_sync(self, sync: LogSync) -> None:
+        """The sync came back. It is not believed when another one of this log has failed meanwhile."""
+        if sync.generation != self._generation or self.gate.failure is not None:
+            return
+        for segment, size_bytes, _ in sync.dirty:
+            segment.synced_bytes = max(segment.synced_bytes, size_bytes)
+        if self._unsynced:
+            self._forget_synced()
+        if sync.names_made:
+            self._names_synced = max(self._names_synced, sync.names_made)
+            if sync.is_folder_new:
+                self._is_folder_new = False
+        if sync.notes:
+            self._notes = self._notes[len(sync.notes) :]
+        self.synced_offset = max(self.synced_offset, sync.end_offset)
+
+    def poison(self, error: StorageFailed) -> None:
+        """A sync failed, so what the disk holds is unknown: nothing is taken or called durable until the next start."""
+        self.gate.shut(error)
+        self._refuse_after(error)
+
+    def flush(self) -> None:
+        """Make everything appended so far durable; waits for the disk. After a failure the log is poisoned."""
+        if self.gate.failure is not None:
+            raise self.gate.failure
+        sync = self.begin_sync()
+        if sync is None:
+            return
+        try:
+            sync.run()
+        except StorageFailed as error:
+            sync.fail(error)
+            raise
+        sync.finish()
+
+    def _forget_synced(self) -> None:
+        self._unsynced = [segment for segment in self._unsynced if segment.synced_bytes < segment.size_bytes]
+
+    def _leave_unsynced(self, segment: LogSegment) -> None:
+        """This segment takes no more appends; its last bytes may not be durable."""
+        self._forget_synced()  # or they would pile up where nobody asks for syncs
+        if segment.synced_bytes < segment.size_bytes:
+            self._unsynced.append(segment)
+
+    # --- settling
+
+    def settle_walked(self, unsealed: list[LogSegment], known: Checkpoint | None) -> None:
+        """After a walk: seal what had no seal, and write down where the walk ended, so that the next one starts there.
+
+        Nothing is written when ``known``, the checkpoint on file, says the same already. What was walked was written
+        by a process that was killed, so nobody knows whether it was ever synced.
+        """
+        if known is not None and known.offset > self.log_end_offset and self.damage is None:
+            # It speaks of records that are gone; after the next append they would be taken for others.
+            with disk_errors(f"checkpoint {self._directory}"):
+                self._checkpoint_file.write(
+                    self._checkpoint_file.take_number(), self._describe_end(is_clean=False), sync=True
+                )
+        segment = self._active
+        if segment is None:
+            return
+        self._unsynced = [*unsealed, *([segment] if segment.is_sealed and segment not in unsealed else [])]
+        for walked in (*self._unsynced, segment):
+            walked.synced_bytes = 0
+        self.synced_offset = min((one.base_offset for one in (*self._unsynced, segment)), default=0)
+        self._names_made += 1
+        self._is_folder_new = True
+        checkpoint: Checkpoint | None = None
+        if self.damage is None:
+            with suppress(StorageError):  # the next append meets the same trouble and reports it
+                checkpoint = replace(self._describe_end(is_clean=False), walk_from=segment.base_offset)
+        is_new = checkpoint is not None and (
+            known is None or replace(known, producers=b"") != replace(checkpoint, producers=b"")
+        )
+        if unsealed or is_new:
+            self._settle(unsealed, checkpoint)
+
+    def _settle(self, finished: list[LogSegment], checkpoint: Checkpoint | None) -> None:
+        """Off the loop: make the finished segments durable, then the new name, then say so in the checkpoint."""
+        finish_seals = [earlier.seal() for earlier in finished]
+        pending = [earlier for earlier in self._segments if earlier.is_seal_pending]
+        names_made = self._names_made
+        has_new_name = checkpoint is not None and checkpoint.position == 0
+        number, is_vital = self._checkpoint_file.take_number(), self._is_checkpoint_vital
+
+        def settle() -> None:
+            try:
+                for finish_seal in finish_seals:
+                    finish_seal()
+                if finish_seals or has_new_name:
+                    self.gate.sync(f"sync {self._directory}", self._files.fsync_dir, self._directory)
+                    self._names_synced = max(self._names_synced, names_made)
+                if checkpoint is not None:
+                    walk_from = _walk_from(pending, checkpoint.segment_base)
+                    self._checkpoint_file.write(number, replace(checkpoint, walk_from=walk_from), sync=is_vital)
+            except StorageFailed as error:
+                self._refuse_after(error)
+            except (DiskFailure, OSError):
+                return  # a full disk: the seal is tried again at the stop, or the segment is walked at the next start
+
+        self._later(settle)
+
+    def _later(self, job: Callable[[], None]) -> None:
+        # No thread to be had counts like work that failed: it is made up for at the stop or at the next start.
+        with suppress(RuntimeError):
+            self._background(job)
+
+    def _refuse_after(self, error: StorageFailed) -> None:
+        # A log that was deleted meanwhile has no directory to sync; nobody appends to it any more.
+        if self._refusal is None:
+            self._refusal = error
+
+    # --- checkpoints
+
+    @property
+    def _is_describable(self) -> bool:
+        """A log that never had a record has nothing to write down; a damaged one has an end that is none."""
+        return self.damage is None and (self._active is not None or self.log_end_offset > 0)
+
+    @property
+    def _is_checkpoint_vital(self) -> bool:
+        """Whether it says what no walk over the batches could find out again.
+
+        Then it is never replaced by one that is not synced: a power cut could leave neither of the two.
+        """
+        return self.log_start_offset > 0 or self.clean_upto > 0
+
+    def checkpoint(self, *, is_clean: bool = False) -> None:
+        """Write down now where recovery may start."""
+        if not self._is_describable:
+            return
+        if self._active is not None:
+            self._active.write_index()
+        number = self._checkpoint_file.take_number()
+        with disk_errors(f"checkpoint {self._directory}"):
+            self._checkpoint_file.write(
+                number, self._describe_end(is_clean=is_clean), sync=is_clean or self._is_checkpoint_vital
+            )
+
+    def _checkpoint_later(self) -> None:
+        """Gather the facts here, write them off the loop; a failure only makes the next recovery walk further."""
+        number, is_vital = self._checkpoint_file.take_number(), self._is_checkpoint_vital
+        checkpoint = self._describe_end(is_clean=False)
+
+        def write() -> None:
+            with suppress(OSError):
+                self._checkpoint_file.write(number, checkpoint, sync=is_vital)
+
+        self._later(write)
+
+    def _checkpoint_start_later(self) -> None:
+        """The log start has moved. One write at a time: it takes the newest start there is when it happens."""
+        if self._is_start_pending or not self._is_describable:
+            return
+        self._is_start_pending = True
+        number = self._checkpoint_file.take_number()
+        checkpoint = self._describe_end(is_clean=False)
+
+        def write() -> None:
+            self._is_start_pending = False
+            with suppress(OSError):
+                self._checkpoint_file.write(number, checkpoint, sync=True)
+
+        try:
+            self._background(write)
+        except RuntimeError:
+            self._is_start_pending = False
+
+    def _describe_end(self, *, is_clean: bool) -> Checkpoint:
+        position = self._active.size_bytes if self._active is not None else 0
+        return self._describe(self._active, self.log_end_offset, position, is_clean=is_clean)
+
+    def _describe(self, segment: LogSegment | None, offset: int, position: int, *, is_clean: bool) -> Checkpoint:
+        """``segment`` is None for a log that has no records left: it goes on at ``offset``."""
+        segment_base = segment.base_offset if segment is not None else offset
+        return Checkpoint(
+            boot_id=self._boot_id,
+            is_clean=is_clean,
+            log_start_offset=self.log_start_offset,
+            offset=offset,
+            segment_base=segment_base,
+            position=position,
+            walk_from=_walk_from(self._segments, segment_base),
+            max_timestamp=segment.max_timestamp if segment is not None and position else NO_MAX_TIMESTAMP,
+            first_timestamp=segment.first_timestamp if segment is not None else NO_MAX_TIMESTAMP,
+            created_ms=segment.created_ms if segment is not None else 0,
+            epochs=tuple(self.epochs.entries),
+            producers=self.producers.encode(),
+            clean_upto=self.clean_upto,
+        )

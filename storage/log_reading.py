@@ -1,0 +1,199 @@
+"""The readable side of a log: segments in offset order, and how a read finds its way through them.
+
+Offsets only rise from segment to segment, but there may be gaps: compaction removes records, and ranges whose bytes
+are damaged are quarantined. A read jumps over the first kind, ends before the second, and is refused inside it.
+
+Thread rule: all methods belong to the log's thread, except :meth:`ReadableLog.warm_start`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from storage.epochs import LeaderEpochs
+from storage.errors import LogClosed, OffsetOutOfRange, QuarantinedRange, disk_errors
+from storage.producers import ProducerStates
+from storage.quarantine import Quarantine
+from storage.reads import LogRead
+from storage.segment import LogSegment
+from storage.times import TimestampAndOffset, first_at_or_after, largest
+from storage.windows import EMPTY
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Bytes that are neither batches nor empty: the log is served up to ``offset`` and takes no appends."""
+
+    path: str
+    position: int
+    offset: int
+    reason: str
+
+
+@dataclass(slots=True)
+class LogState:
+    """What a log starts from: nothing, or what :mod:`storage.recovery` found."""
+
+    segments: list[LogSegment]
+    log_start_offset: int
+    log_end_offset: int
+    epochs: LeaderEpochs
+    producers: ProducerStates
+    damage: Damage | None = None
+    quarantined: tuple[Quarantine, ...] = ()
+    # Compaction has looked at everything below: gaps are normal there.
+    clean_upto: int = 0
+    # What was cut off the end because it was a batch that was never finished.
+    torn_bytes: int = 0
+
+
+class ReadableLog:
+    """Owns ``segments``, which are in offset order; the last one is where appends go, unless it is sealed."""
+
+    __slots__ = (
+        "_active",
+        "_bases",
+        "_directory",
+        "_segments",
+        "clean_upto",
+        "damage",
+        "epochs",
+        "log_end_offset",
+        "log_start_offset",
+        "producers",
+        "quarantined",
+        "torn_bytes",
+    )
+
+    def __init__(self, directory: str, state: LogState) -> None:
+        self._directory = directory
+        self.log_start_offset = state.log_start_offset
+        self.log_end_offset = state.log_end_offset
+        self.epochs = state.epochs
+        self.producers = state.producers
+        self.damage = state.damage
+        self.clean_upto = state.clean_upto
+        self.torn_bytes = state.torn_bytes
+        self.quarantined: tuple[Quarantine, ...] = ()
+        self._segments: list[LogSegment] = []
+        self._bases: list[int] = []
+        self._active: LogSegment | None = None
+        self._set_segments(state.segments)
+        self._set_quarantined(tuple(one for one in state.quarantined if one.start_offset < state.log_end_offset))
+
+    def _set_segments(self, segments: list[LogSegment]) -> None:
+        self._segments = segments
+        self._bases = [segment.base_offset for segment in segments]
+        self._active = segments[-1] if segments else None
+
+    def _set_quarantined(self, quarantined: tuple[Quarantine, ...]) -> None:
+        self.quarantined = tuple(sorted(quarantined, key=lambda one: one.start_offset))
+        for segment in self._segments:
+            segment.holes = tuple(
+                (one.position, one.position + one.size_bytes)
+                for one in self.quarantined
+                if one.segment_base == segment.base_offset and one.size_bytes
+            )
+
+    # --- reading
+
+    def read(self, offset: int, max_bytes: int, upto: int, *, at_least_one: bool = True) -> LogRead:
+        """Whole batches from the one that holds ``offset``, all below offset ``upto``, out of one segment.
+
+        The view is empty when nothing lies below ``upto`` yet, or when nothing fits and ``at_least_one`` is not set.
+        Raises :class:`QuarantinedRange` for an offset whose bytes are damaged.
+        """
+        if offset >= upto or offset >= self.log_end_offset:
+            if offset > self.log_end_offset or offset < self.log_start_offset:
+                raise OffsetOutOfRange(offset, self.log_start_offset, self.log_end_offset)
+            if offset == self.log_end_offset and self._active is not None:
+                self._active.remember_end()
+            return LogRead(EMPTY, offset, None, 0)
+        if offset < self.log_start_offset:
+            raise OffsetOutOfRange(offset, self.log_start_offset, self.log_end_offset)
+        segment = self._active
+        if segment is None:
+            raise LogClosed(f"{self._directory} is closed")
+        if self.quarantined:
+            return self._read_around(offset, max_bytes, upto, at_least_one)
+        if offset >= segment.base_offset:
+            return segment.read(offset, max_bytes, upto, at_least_one)
+        segment = self._segment_for(offset)
+        read = segment.read(offset, max_bytes, upto, at_least_one)
+        if read.position >= segment.size_bytes:
+            # The end of this segment is a gap: what follows lies in the next one.
+            return self._behind(segment).read(offset, max_bytes, upto, at_least_one)
+        return read
+
+    def _read_around(self, offset: int, max_bytes: int, upto: int, at_least_one: bool) -> LogRead:
+        segment = self._segment_for(offset)
+        ceiling: tuple[int, int] | None = None
+        for one in self.quarantined:
+            if one.start_offset <= offset < one.end_offset:
+                raise QuarantinedRange(one.start_offset, one.end_offset)
+            if offset < one.start_offset:
+                if one.segment_base == segment.base_offset:
+                    ceiling = one.position, one.start_offset
+                upto = min(upto, one.start_offset)
+                break
+        read = segment.read(offset, max_bytes, upto, at_least_one, ceiling)
+        if read.position >= segment.size_bytes and segment is not self._active:
+            return self._behind(segment).read(offset, max_bytes, upto, at_least_one)
+        return read
+
+    def _segment_for(self, offset: int) -> LogSegment:
+        at = max(bisect_right(self._bases, offset) - 1, 0)
+        segment = self._segments[at]
+        if offset >= segment.next_offset and at + 1 < len(self._segments):
+            segment = self._segments[at + 1]  # compaction removed the end of the one before
+        return segment
+
+    def _behind(self, segment: LogSegment) -> LogSegment:
+        return self._segments[bisect_right(self._bases, segment.base_offset)]
+
+    def is_start_warm(self, offset: int) -> bool:
+        """Whether :meth:`read` from ``offset`` on would find its place without waiting for the disk."""
+        active = self._active
+        if active is None or not self.log_start_offset <= offset < self.log_end_offset:
+            return True
+        return (active if offset >= active.base_offset else self._segment_for(offset)).is_start_warm(offset)
+
+    def warm_start(self, offset: int) -> None:
+        """Load what that read needs (index, first pages); waits for the disk, so it belongs in a thread."""
+        if self._segments and self.log_start_offset <= offset < self.log_end_offset:
+            with disk_errors(f"read {self._directory}"):
+                self._segment_for(offset).warm_start(offset)
+
+    # --- timestamps
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> TimestampAndOffset | None:
+        """The first record stored with ``timestamp_ms`` or later."""
+        return first_at_or_after(self._segments, timestamp_ms, self.log_start_offset, self.log_end_offset)
+
+    def max_timestamp_offset(self) -> TimestampAndOffset | None:
+        """The record with the largest timestamp, the first of them when there are several."""
+        return largest(self._segments, self.log_start_offset, self.log_end_offset)
+
+    # --- facts
+
+    @property
+    def directory(self) -> str:
+        return self._directory
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size_bytes for segment in self._segments)
+
+    @property
+    def segment_count(self) -> int:
+        return len(self._segments)
+
+    def segments(self) -> Iterator[LogSegment]:
+        return iter(self._segments)
+
+    def release(self) -> None:
+        """Give back the descriptors and maps of sealed segments; they come back when somebody reads there."""
+        for segment in self._segments:
+            segment.release()

@@ -1,0 +1,380 @@
+"""The readable side of one segment file: where a batch lies, slices of it, and whether touching them would wait.
+
+Readers get slices of read-only maps of the file: a ``pwrite`` shows in them at once. Maps are dropped by reference
+only, so a slice stays good for as long as somebody holds it. Offsets inside a segment only rise, but they need not
+follow each other: compaction leaves gaps between batches, behind the last one, and before the first one. Bytes that
+are known to be damaged are jumped over (:attr:`ReadableSegment.holes`); a read ends before them.
+
+Thread rule: everything is called by the log's thread, except :meth:`ReadableSegment.warm_up` and
+:meth:`ReadableSegment.warm_start`. Those hold ``_lock`` while they use the file descriptor, and the descriptor is
+closed only under that lock, so its number cannot come to mean another file under their hands.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import threading
+from collections.abc import Iterator
+from typing import Final
+
+from storage.errors import DamagedLog, DiskFailure, LogClosed, disk_errors
+from storage.files import Files
+from storage.format import HEADER_BYTES, LENGTH_OVERHEAD, MAX_TIMESTAMP_POSITION, MIN_BATCH_LENGTH, STEP
+from storage.index import ENTRY_BYTES, NO_MAX_TIMESTAMP, SparseIndex, decode_sealed, seal_timestamp
+from storage.reads import LogRead
+from storage.windows import EMPTY, MapWindows
+
+# Read ends remembered, so that a reader's next read starts without a search.
+READ_ENDS_MAX: Final = 128
+# What this process wrote this recently is taken as being in memory.
+RECENT_BYTES: Final = 8 * 1024 * 1024
+_WARM_UP_BYTES: Final = 256 * 1024
+
+_unpack_step = STEP.unpack_from
+_unpack_timestamp = struct.Struct(f">{MAX_TIMESTAMP_POSITION}xq").unpack_from
+
+
+def segment_name(base_offset: int) -> str:
+    return f"{base_offset:020d}.log"
+
+
+def index_name(base_offset: int) -> str:
+    return f"{base_offset:020d}.index"
+
+
+class ReadableSegment:
+    """See the module's words. ``next_offset`` follows the last record, ``size_bytes`` is where its batch ends."""
+
+    __slots__ = (
+        "_capacity",
+        "_directory",
+        "_fd",
+        "_files",
+        "_index",
+        "_index_interval_bytes",
+        "_indexed_position",
+        "_is_closed",
+        "_loaded_index",
+        "_lock",
+        "_max_timestamp",
+        "_read_ends",
+        "_windows",
+        "_written_from",
+        "base_offset",
+        "created_ms",
+        "first_timestamp",
+        "holes",
+        "is_seal_pending",
+        "is_sealed",
+        "next_offset",
+        "size_bytes",
+    )
+
+    def __init__(
+        self, directory: str, base_offset: int, files: Files, *, index_interval_bytes: int, created_ms: int
+    ) -> None:
+        self._directory = directory
+        self._files = files
+        self._index_interval_bytes = index_interval_bytes
+        self._lock = threading.Lock()
+        self.base_offset = base_offset
+        self.next_offset = base_offset
+        self.size_bytes = 0
+        self.is_sealed = False
+        self.is_seal_pending = False
+        self.created_ms = created_ms
+        self.first_timestamp = NO_MAX_TIMESTAMP
+        # (position, end) of bytes that are no batches, in order.
+        self.holes: tuple[tuple[int, int], ...] = ()
+        self._max_timestamp: int | None = NO_MAX_TIMESTAMP
+        self._index: SparseIndex | None = SparseIndex(base_offset)
+        self._indexed_position = 0
+        # What a thread loaded for us; the log's thread takes it when it needs the index and has none.
+        self._loaded_index: tuple[SparseIndex, int] | None = None
+        self._fd = -1
+        self._windows = MapWindows(files)
+        self._is_closed = False
+        # Up to here the file exists, with zeros behind size_bytes.
+        self._capacity = 0
+        # What lies behind this was written by this process.
+        self._written_from = 0
+        self._read_ends: dict[int, int] = {}
+
+    @property
+    def path(self) -> str:
+        return os.path.join(self._directory, segment_name(self.base_offset))
+
+    @property
+    def index_path(self) -> str:
+        return os.path.join(self._directory, index_name(self.base_offset))
+
+    # --- reading
+
+    def read(
+        self, offset: int, max_bytes: int, upto: int, at_least_one: bool, ceiling: tuple[int, int] | None = None
+    ) -> LogRead:
+        """Batches from the one holding ``offset``, which is in this segment, up to and without offset ``upto``.
+
+        ``ceiling`` is the (position, offset) at which damaged bytes begin: the read ends there at the latest.
+        """
+        read_ends = self._read_ends
+        start = read_ends.get(offset)
+        if start is None:
+            start = self.position_of(offset)
+        if ceiling is not None and upto >= ceiling[1]:
+            end, next_offset = ceiling
+        elif upto >= self.next_offset:
+            end, next_offset = self.size_bytes, self.next_offset
+        else:
+            end, next_offset = self._boundary_at(upto)
+        if end - start > max_bytes:
+            end, next_offset = self._boundary_within(start, start + max_bytes, at_least_one)
+        if end <= start:
+            return LogRead(EMPTY, offset, None, start)
+        window_start, view = self._windows.find(start, end) or self._open_window(start, end)
+        if next_offset not in read_ends:
+            self._remember(next_offset, end)
+        return LogRead(view[start - window_start : end - window_start], next_offset, self, start)
+
+    def remember_end(self) -> None:
+        """A reader waits at the end: its next read starts here."""
+        if self.next_offset not in self._read_ends:
+            self._remember(self.next_offset, self.size_bytes)
+
+    def _remember(self, offset: int, position: int) -> None:
+        read_ends = self._read_ends
+        if len(read_ends) >= READ_ENDS_MAX:
+            del read_ends[next(iter(read_ends))]
+        read_ends[offset] = position
+
+    def position_of(self, offset: int) -> int:
+        """Where the batch that holds ``offset`` begins (or the first one after it, where compaction left a gap)."""
+        start, known_offset = self.index.place_for_offset(offset)
+        for position, _, _, last_offset in self._steps(start, known_offset):
+            if last_offset >= offset:
+                return position
+        return self.size_bytes
+
+    def end_below(self, offset: int) -> tuple[int, int]:
+        """(position, next offset) at which the batches end that lie wholly below ``offset``."""
+        start, known_offset = self.index.place_for_offset(max(offset - 1, self.base_offset))
+        boundary: tuple[int, int] | None = None
+        while True:
+            for _, end, _, last_offset in self._steps(start, known_offset):
+                if last_offset >= offset:
+                    break
+                boundary = end, last_offset + 1
+            if boundary is not None or not start:
+                return boundary or (0, self.base_offset)
+            # The batch the index led to is too far already, and the end of the one before it is not known.
+            start, known_offset = self.index.boundary_before(start - 1)
+
+    def _boundary_at(self, upto: int) -> tuple[int, int]:
+        position = self._read_ends.get(upto)
+        if position is not None:
+            return position, upto
+        start, known_offset = self.index.place_for_offset(upto)
+        for position, _, base_offset, last_offset in self._steps(start, known_offset):
+            if last_offset >= upto:
+                if base_offset < upto:
+                    # The whole batch is held back, so its first offset is where the reader goes on.
+                    return position, base_offset
+                self._remember(upto, position)
+                return position, upto
+        return self.size_bytes, upto
+
+    def _boundary_within(self, start: int, limit: int, at_least_one: bool) -> tuple[int, int]:
+        """The last known batch boundary at or below ``limit``; walks only when the index knows none behind start."""
+        boundary = self.index.boundary_before(limit)
+        if boundary[0] > start:
+            return boundary
+        boundary = (start, -1)
+        for position, end, _, last_offset in self._steps(start):
+            if end > limit and not (at_least_one and position == start):
+                break
+            boundary = (end, last_offset + 1)
+            if end >= limit:
+                break
+        return boundary
+
+    def _steps(self, position: int, known_offset: int | None = None) -> Iterator[tuple[int, int, int, int]]:
+        """(position, end, base offset, last offset) of the batches from ``position`` on."""
+        size, holes = self.size_bytes, self.holes
+        window_start, view, window_end = 0, EMPTY, 0
+        while position < size:
+            if holes:
+                for hole, hole_end in holes:
+                    if hole <= position < hole_end:
+                        position, known_offset = hole_end, None
+                if position >= size:
+                    return
+            header_end = position + HEADER_BYTES
+            if header_end > size:
+                raise DamagedLog(f"{self.path}: no batch at {position}")
+            if header_end > window_end:
+                window_start, view = self._windows.find(position, header_end) or self._open_window(position, header_end)
+                window_end = window_start + len(view)
+            base_offset, length, delta = _unpack_step(view, position - window_start)
+            if known_offset is not None and base_offset != known_offset and position:
+                raise DamagedLog(f"{self.path}: the index says {known_offset} at {position}, there is {base_offset}")
+            known_offset = None
+            if length < MIN_BATCH_LENGTH or delta < 0:
+                raise DamagedLog(f"{self.path}: no batch at {position}")
+            end = position + length + LENGTH_OVERHEAD
+            yield position, end, base_offset, base_offset + delta
+            position = end
+
+    def batches(self, position: int = 0) -> Iterator[tuple[int, int]]:
+        """(position, end) of the batches from ``position`` on, where one begins."""
+        return ((start, end) for start, end, _, _ in self._steps(position))
+
+    def batches_for_timestamp(self, timestamp_ms: int) -> Iterator[memoryview]:
+        """The batches from the first one on that may hold a record of ``timestamp_ms`` or later."""
+        start, known_offset = self.index.place_for_timestamp(timestamp_ms)
+        for position, end, _, _ in self._steps(start, known_offset):
+            yield self.view(position, end)
+
+    def view(self, start: int, end: int) -> memoryview:
+        """Bytes of this segment, as a slice of the page cache."""
+        window_start, view = self._windows.find(start, end) or self._open_window(start, end)
+        return view[start - window_start : end - window_start]
+
+    def _open_window(self, start: int, end: int) -> tuple[int, memoryview]:
+        file_end = self.size_bytes if self.is_sealed else max(self._capacity, self.size_bytes)
+        if end > file_end:
+            raise DamagedLog(f"{self.path}: a batch goes on behind the end")
+        with disk_errors(f"map {self.path}"):
+            self._open_for_read()
+            try:
+                return self._windows.open(self._fd, start, end, file_end, is_growing=not self.is_sealed)
+            except ValueError as error:  # nothing is mapped behind the end of a file
+                raise DamagedLog(f"{self.path} is shorter than {file_end} bytes") from error
+
+    def _open_for_read(self) -> None:
+        if self._is_closed:
+            raise LogClosed(f"{self.path} is closed")
+        if self._fd < 0:
+            self._fd = self._files.open_read(self.path) if self.is_sealed else self._files.open_write(self.path)
+
+    # --- warmth
+
+    def is_warm(self, start: int, end: int) -> bool:
+        if not self.is_sealed and start >= self._written_from and start >= self.size_bytes - RECENT_BYTES:
+            return True
+        if self._fd < 0:
+            if self._is_closed:
+                return True  # the log has let go of it, and soon so will this reader
+            with disk_errors(f"open {self.path}"):
+                self._open_for_read()
+        try:  # once per read, so without the frames of disk_errors
+            is_cached = self._files.is_cached(self._fd, start, end)
+            return self._files.is_resident(self.view(start, end)) if is_cached is None else is_cached
+        except OSError as error:
+            raise DiskFailure(f"look at the pages of {self.path}: {error}", error.errno) from error
+
+    def is_start_warm(self, offset: int) -> bool:
+        """Whether a read from ``offset`` on finds its first batch without waiting for the disk."""
+        if offset in self._read_ends:
+            return True
+        index = self._known_index()
+        if index is None:
+            return False
+        start, _ = index.place_for_offset(offset)
+        return self.is_warm(start, min(start + self._index_interval_bytes, self.size_bytes))
+
+    def warm_start(self, offset: int) -> None:
+        """Load what :meth:`is_start_warm` found missing; called from a thread."""
+        index = self._known_index()
+        if index is None:
+            data = self._files.read_file(self.index_path)
+            self._loaded_index = decode_sealed(self.base_offset, data, self.size_bytes) if data is not None else None
+            index = self._known_index()
+        if index is not None:
+            start, _ = index.place_for_offset(offset)
+            self.warm_up(start, min(start + _WARM_UP_BYTES, self.size_bytes))
+
+    def _known_index(self) -> SparseIndex | None:
+        if self._index is not None:
+            return self._index
+        loaded = self._loaded_index
+        return None if loaded is None else loaded[0]
+
+    def warm_up(self, start: int, end: int) -> None:
+        """Called from a thread."""
+        with disk_errors(f"read {self.path}"):
+            with self._lock:
+                if self._is_closed:
+                    return
+                fd = self._files.open_read(self.path) if self._fd < 0 else self._files.duplicate(self._fd)
+            try:
+                scratch = memoryview(bytearray(min(_WARM_UP_BYTES, end - start)))
+                while start < end:
+                    size = self._files.preadv(fd, [scratch[: end - start]], start)
+                    if size <= 0:
+                        return
+                    start += size
+            finally:
+                self._files.close(fd)
+
+    # --- index
+
+    @property
+    def index(self) -> SparseIndex:
+        index = self._index
+        if index is None:
+            index = self._load_index()
+        return index
+
+    @property
+    def max_timestamp(self) -> int:
+        if self._max_timestamp is None and self.is_sealed:
+            # Just the seal: a search by time goes over many segments, and most of them it passes by.
+            with disk_errors(f"read {self.index_path}"):
+                self._max_timestamp = seal_timestamp(self._files.read_end(self.index_path, ENTRY_BYTES))
+        if self._max_timestamp is None:
+            self._load_index()
+        assert self._max_timestamp is not None
+        return self._max_timestamp
+
+    def adopt(self, index: SparseIndex, max_timestamp: int) -> None:
+        """Take what recovery found, instead of loading it later."""
+        self._index = index
+        self._indexed_position = index.last_position
+        self._max_timestamp = max_timestamp
+
+    def know_timestamps(self, max_timestamp: int, first_timestamp: int, created_ms: int) -> None:
+        """Take what a clean checkpoint says, so that nothing needs to be read."""
+        self._max_timestamp = max_timestamp
+        self.first_timestamp = first_timestamp
+        self.created_ms = created_ms
+
+    def _load_index(self) -> SparseIndex:
+        found, self._loaded_index = self._loaded_index, None
+        if found is None:
+            with disk_errors(f"read {self.index_path}"):
+                data = self._files.read_file(self.index_path)
+            found = decode_sealed(self.base_offset, data, self.size_bytes) if data is not None else None
+        index, max_timestamp = found if found is not None else self._walk_for_index()
+        self.adopt(index, max_timestamp)
+        return index
+
+    def _walk_for_index(self) -> tuple[SparseIndex, int]:
+        """Build the index anew from the batch headers: its file is missing or does not fit."""
+        index = SparseIndex(self.base_offset)
+        max_timestamp = NO_MAX_TIMESTAMP
+        for position, end, base_offset, _ in self._steps(0):
+            if position - index.last_position >= self._index_interval_bytes:
+                index.add(base_offset, position, max_timestamp)
+            max_timestamp = max(max_timestamp, _unpack_timestamp(self.view(position, end))[0])
+        return index, max_timestamp
+
+    # --- letting go
+
+    def _drop(self) -> None:
+        with self._lock:
+            fd, self._fd = self._fd, -1
+        self._windows.clear()
+        self._read_ends.clear()
+        if fd >= 0:
+            self._files.close(fd)

@@ -1,0 +1,227 @@
+"""Making appended records durable: what one log has to sync, and many logs synced together.
+
+A :class:`LogSync` is taken on the log's thread and run in any other: it holds descriptors of its own, so the log may
+roll, be closed or deleted meanwhile. Whether a sync worked is decided once. After the first failure of any file of a
+log its :class:`SyncGate` is shut for ever: the kernel reports a lost page once and then calls the file clean, so a
+second sync that succeeds proves nothing. A background seal and a sync round take turns at the gate, so neither can
+believe a sync that came after the other's failure.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from copy import copy
+from functools import partial
+from typing import TYPE_CHECKING, Final, ParamSpec
+
+from storage.errors import DiskFailure, StorageFailed
+from storage.files import Files
+
+if TYPE_CHECKING:
+    from storage.log_durability import DurableLog
+    from storage.segment import LogSegment
+
+# Up to so many files of a data directory are synced one by one; more of them by one sync of the whole file system,
+# which also writes what others left dirty there. docs/decisions/0008-sync-rounds.md has the figures.
+FILES_ONE_BY_ONE_MAX: Final = 8
+
+_Arguments = ParamSpec("_Arguments")
+
+
+class SyncGate:
+    """One sync of a log's files at a time, and none after the first that failed. May be used from any thread."""
+
+    __slots__ = ("_lock", "failure")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.failure: StorageFailed | None = None
+
+    def sync(
+        self, what: str, call: Callable[_Arguments, None], *args: _Arguments.args, **kwargs: _Arguments.kwargs
+    ) -> None:
+        """Make one call that syncs; the gate shuts when it fails."""
+        with self._lock:
+            if self.failure is not None:
+                raise copy(self.failure)
+            try:
+                call(*args, **kwargs)
+            except FileNotFoundError:
+                raise  # the folder was deleted meanwhile: nothing was synced and nothing is lost
+            except OSError as error:
+                self.failure = StorageFailed(f"{what}: {error}", error.errno)
+                raise self.failure from error
+
+    def check(self) -> None:
+        """Raise if any sync has failed that began before this call."""
+        with self._lock:
+            if self.failure is not None:
+                raise copy(self.failure)
+
+    def shut(self, error: StorageFailed) -> None:
+        with self._lock:
+            if self.failure is None:
+                self.failure = error
+
+
+class LogSync:
+    """What one log needs to be synced so that everything below ``end_offset`` is durable.
+
+    Log's thread: taken by :meth:`storage.log.Log.begin_sync`; later exactly one of :meth:`finish` and :meth:`fail`.
+    In between :meth:`run`, or :func:`sync_all` for many, in any thread.
+    """
+
+    __slots__ = (
+        "_files",
+        "_is_open",
+        "_log",
+        "dirty",
+        "end_offset",
+        "file_count",
+        "generation",
+        "is_folder_new",
+        "names_made",
+        "notes",
+    )
+
+    def __init__(
+        self,
+        log: DurableLog,
+        files: Files,
+        end_offset: int,
+        generation: int,
+        dirty: list[tuple[LogSegment, int, int]],
+        names_made: int,
+        is_folder_new: bool,
+        notes: tuple[Callable[[], None], ...],
+    ) -> None:
+        """``dirty``: segment, its length now, and a descriptor that becomes ours."""
+        self._log = log
+        self._files = files
+        self._is_open = True
+        self.end_offset = end_offset
+        self.generation = generation
+        self.dirty = dirty
+        # Of this many names that the log made in its folder, some may not be durable; 0 when all are.
+        self.names_made = names_made
+        self.is_folder_new = is_folder_new
+        self.notes = notes
+        self.file_count = len(dirty) + len(notes) + bool(names_made) + 2 * is_folder_new
+
+    @property
+    def data_dir(self) -> str:
+        return os.path.dirname(self._log.directory)
+
+    def run(self) -> None:
+        """Wait for the disk. Raises :class:`StorageFailed`; then nothing of this log may ever be called durable."""
+        try:
+            self.run_notes()
+            for segment, _, fd in self.dirty:
+                segment.sync(fd)
+            if self.names_made:
+                self._sync_names(self._log.gate)
+        except FileNotFoundError as error:
+            self._meet_missing(error)
+        finally:
+            self.close()
+
+    def _sync_names(self, gate: SyncGate) -> None:
+        directory = self._log.directory
+        if self.is_folder_new:
+            self._sync_loose_files(gate, directory)
+        gate.sync(f"sync {directory}", self._files.fsync_dir, directory)
+        if self.is_folder_new:
+            gate.sync(f"sync {self.data_dir}", self._files.fsync_dir, self.data_dir)
+
+    def _sync_loose_files(self, gate: SyncGate, directory: str) -> None:
+        """What was put into a new folder beside the segments says whose records these are."""
+        for name in self._files.listdir(directory):
+            if name.endswith((".log", ".index", ".new")):
+                continue
+            path = os.path.join(directory, name)
+            fd = self._files.open_read(path)
+            try:
+                gate.sync(f"sync {path}", self._files.fsync, fd)
+            finally:
+                self._files.close(fd)
+
+    def run_notes(self) -> None:
+        """Make durable what has to be so before the records are. Raises :class:`StorageFailed`."""
+        try:
+            for note in self.notes:
+                note()
+        except StorageFailed as error:
+            self._log.gate.shut(error)
+            raise
+        except (OSError, DiskFailure) as error:
+            raise self._shut_gate(error) from error
+
+    def confirm(self, failure: OSError | None) -> None:
+        """Instead of :meth:`run`, when the whole file system was synced, or not. Raises :class:`StorageFailed`."""
+        self.close()
+        if failure is not None:
+            raise self._shut_gate(failure) from failure
+        self._log.gate.check()
+
+    def _meet_missing(self, error: FileNotFoundError) -> None:
+        # A log is closed before its folder goes; then there is nothing to be synced, and nobody waits for it.
+        if not self._log.is_closed:
+            raise self._shut_gate(error) from error
+
+    def _shut_gate(self, error: OSError | DiskFailure) -> StorageFailed:
+        number = error.errno if isinstance(error, OSError) else error.error_number
+        failure = StorageFailed(f"sync {self._log.directory}: {error}", number)
+        self._log.gate.shut(failure)
+        return failure
+
+    def finish(self) -> None:
+        """It has worked."""
+        self._log.end_sync(self)
+
+    def fail(self, error: StorageFailed) -> None:
+        """It has not: poison the log."""
+        self._log.poison(error)
+
+    def close(self) -> None:
+        """Give the descriptors back; also when it never ran."""
+        if self._is_open:
+            self._is_open = False
+            for _, _, fd in self.dirty:
+                self._files.close(fd)
+
+
+def sync_all(files: Files, data_dirs: Sequence[str], syncs: Sequence[LogSync]) -> list[StorageFailed | None]:
+    """Run them all, in the caller's thread; what became of each, in their order.
+
+    Where a data directory has more than :data:`FILES_ONE_BY_ONE_MAX` files to be synced, its file system is synced as
+    a whole; when that fails it has failed for all of them.
+    """
+    outcomes: dict[LogSync, StorageFailed | None] = {}
+    by_directory: dict[str, list[LogSync]] = {}
+    for sync in syncs:
+        by_directory.setdefault(sync.data_dir, []).append(sync)
+    for data_dir, group in by_directory.items():
+        if data_dir not in data_dirs or sum(sync.file_count for sync in group) <= FILES_ONE_BY_ONE_MAX:
+            for sync in group:
+                outcomes[sync] = _outcome(sync.run)
+            continue
+        for sync in group:
+            outcomes[sync] = _outcome(sync.run_notes)
+        failure: OSError | None = None
+        try:
+            files.syncfs(data_dir)
+        except OSError as error:
+            failure = error
+        for sync in group:
+            outcomes[sync] = _outcome(partial(sync.confirm, failure)) or outcomes[sync]
+    return [outcomes[sync] for sync in syncs]
+
+
+def _outcome(run: Callable[[], None]) -> StorageFailed | None:
+    try:
+        run()
+    except StorageFailed as error:
+        return error
+    return None

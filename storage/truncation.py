@@ -1,0 +1,84 @@
+"""What is left when the end of a log goes: the beginning of a segment, and what producers had written before.
+
+The file that is cut in the middle is not cut in place: readers may hold slices of the bytes that go, and reading them
+would be a fatal signal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from storage.batch import parse_header
+from storage.files import Files
+from storage.format import HEADER_BYTES, NO_TIMESTAMP
+from storage.index import NO_MAX_TIMESTAMP, SparseIndex
+from storage.producers import ProducerState, ProducerStates
+from storage.replacement import NewSegment, new_index_path, new_log_path
+from storage.segment import LogSegment
+
+_COPY_BYTES: Final = 1024 * 1024
+
+
+def write_beginning(segment: LogSegment, position: int, next_offset: int, directory: str, files: Files) -> NewSegment:
+    """Write the bytes below ``position``, where a batch ends, as synced ``.new`` files. Raises ``OSError``."""
+    index, max_timestamp = _index_below(segment, position)
+    fd = files.create(new_log_path(directory, segment.base_offset))
+    try:
+        for start in range(0, position, _COPY_BYTES):
+            files.write_all(fd, segment.view(start, min(start + _COPY_BYTES, position)), start)
+        files.fsync(fd)
+    finally:
+        files.close(fd)
+    fd = files.create(new_index_path(directory, segment.base_offset))
+    try:
+        files.write_all(fd, index.encode() + index.encode_seal(position, max_timestamp), 0)
+        files.fsync(fd)
+    finally:
+        files.close(fd)
+    index.written_count = len(index)
+    first_timestamp = max(parse_header(segment.view(0, HEADER_BYTES)).max_timestamp, NO_TIMESTAMP)
+    return NewSegment(segment.base_offset, next_offset, position, max_timestamp, first_timestamp, index)
+
+
+def _index_below(segment: LogSegment, position: int) -> tuple[SparseIndex, int]:
+    """The index entries below ``position`` and the largest timestamp there."""
+    index = SparseIndex.decode(segment.base_offset, segment.index.encode())
+    index.cut(position)
+    # An entry knows what is before it; the batches behind the last one are looked at.
+    max_timestamp = index.timestamps[-1] if len(index) else NO_MAX_TIMESTAMP
+    for start, end in segment.batches(index.last_position):
+        if start >= position:
+            break
+        max_timestamp = max(max_timestamp, parse_header(segment.view(start, end)).max_timestamp)
+    return index, max_timestamp
+
+
+def producers_below(producers: ProducerStates, end_offset: int, segments: Sequence[LogSegment]) -> ProducerStates:
+    """The states as they were when the log ended at ``end_offset``, in or behind the last of ``segments``."""
+    states = ProducerStates.decode(producers.encode())
+    states.truncate(end_offset)
+    # Of these only the last few batches were known, all of them are gone, and there were others before them.
+    wanted = {
+        producer_id
+        for producer_id in producers.ids
+        if producer_id not in states and _had_more(producers.get(producer_id))
+    }
+    for segment in reversed(segments):
+        if not wanted:
+            break
+        found = set()
+        for start, _ in segment.batches():
+            header = parse_header(segment.view(start, start + HEADER_BYTES))
+            if header.base_offset >= end_offset:
+                break
+            if header.producer_id in wanted:
+                append_time_ms = header.max_timestamp if header.timestamp_type else NO_TIMESTAMP
+                states.record(header, header.base_offset, append_time_ms, header.max_timestamp)
+                found.add(header.producer_id)
+        wanted -= found
+    return states
+
+
+def _had_more(state: ProducerState | None) -> bool:
+    return state is not None and bool(state.batches) and state.batches[0].base_sequence > 0

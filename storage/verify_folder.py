@@ -1,0 +1,265 @@
+"""What there is to verify: the segments of a partition's folder, and what the files beside them say.
+
+Nothing is opened for writing and no log is opened. A folder is looked at as the next start would see it: a replacement
+that was committed but not finished counts as done.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final
+
+from storage.checkpoint import CHECKPOINT_NAME, Checkpoint, decode_checkpoint
+from storage.errors import DamagedLog, JournalDamaged
+from storage.files import Files
+from storage.index import decode_sealed
+from storage.journal import decode_journal
+from storage.quarantine import QUARANTINE_NAME, Quarantine, read_quarantine
+from storage.replacement import NEW_SUFFIX, REPLACEMENT_NAME, read_manifest
+from storage.segment_reading import index_name, segment_name
+from storage.store import CLEAN_NAME, DELETED_SUFFIX, LOCK_NAME, METADATA_NAME, STALE_SUFFIX
+from storage.verify import Finding, Kind, SegmentJob
+from storage.written import WRITTEN_NAME
+
+JOURNAL_NAME: Final = "metastore.journal"
+
+_DATA_DIR_FILES: Final = {LOCK_NAME, CLEAN_NAME, WRITTEN_NAME, JOURNAL_NAME}
+_FOLDER_FILES: Final = {CHECKPOINT_NAME, METADATA_NAME, QUARANTINE_NAME, REPLACEMENT_NAME}
+_PARTITION_FOLDER: Final = re.compile(r"(.+)-(\d+)")
+_SEGMENT: Final = re.compile(r"(\d{20})\.(log|index)")
+
+
+@dataclass(slots=True)
+class FolderPlan:
+    """One partition: its segments, in order, and what was found without reading them."""
+
+    directory: str
+    jobs: list[SegmentJob] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(job.size_bytes for job in self.jobs)
+
+
+def partition_of(folder: str) -> tuple[str, int] | None:
+    """(topic, partition) of a folder's name, or None when it is not a partition's."""
+    match = _PARTITION_FOLDER.fullmatch(folder)
+    return (match[1], int(match[2])) if match else None
+
+
+def partition_folders(data_dir: str, files: Files) -> list[str]:
+    """The names of the folders of partitions, sorted."""
+    return sorted(name for name in files.listdir(data_dir) if partition_of(name))
+
+
+def check_data_dir(data_dir: str, files: Files) -> list[Finding]:
+    """What is not a partition's: left-over folders, stray files, the catalogue."""
+    findings = []
+    for name in sorted(files.listdir(data_dir)):
+        path = os.path.join(data_dir, name)
+        if name in _DATA_DIR_FILES or partition_of(name):
+            continue
+        if name.endswith(DELETED_SUFFIX):
+            reason = "a deleted topic; the next start removes it"
+        elif name.endswith(STALE_SUFFIX):
+            reason = "left over from an earlier topic of that name; kept, never served"
+        else:
+            reason = "not a file of kwire, or one that was never finished"
+        findings.append(Finding(Kind.STRAY, path, reason, is_sound=True))
+    return findings + _check_journal(os.path.join(data_dir, JOURNAL_NAME), files)
+
+
+def _check_journal(path: str, files: Files) -> list[Finding]:
+    try:
+        data = files.read_file(path)
+        if data is None:
+            return []
+        _, end = decode_journal(path, data)
+    except (JournalDamaged, OSError) as error:
+        return [Finding(Kind.JOURNAL, path, str(error).removeprefix(f"{path}: "))]
+    if end == len(data):
+        return []
+    reason = "the last commit was never finished; the next start cuts it"
+    return [Finding(Kind.TORN, path, reason, is_sound=True, position=end, size_bytes=len(data) - end)]
+
+
+def plan_folder(directory: str, boot_id: str, *, sealed_only: bool = False, files: Files | None = None) -> FolderPlan:
+    """``sealed_only``: a server may be at work here, so only what it never touches again is looked at."""
+    files = files or Files()
+    plan = FolderPlan(directory)
+    try:
+        _Planning(plan, files, boot_id, sealed_only).run()
+    except FileNotFoundError:
+        plan.jobs.clear()  # deleted meanwhile
+    except OSError as error:
+        plan.findings.append(Finding(Kind.UNREADABLE, directory, str(error)))
+    return plan
+
+
+def plan_folders(directories: Sequence[str], boot_id: str, sealed_only: bool) -> list[FolderPlan]:
+    """Many at once, for a worker process."""
+    return [plan_folder(directory, boot_id, sealed_only=sealed_only) for directory in directories]
+
+
+def plan_scrub(data_dirs: Sequence[str], folders: Sequence[str]) -> list[FolderPlan]:
+    """The sealed segments of these partitions, wherever their folders are; those that have none are left out."""
+    files = Files()
+    plans = []
+    for folder in folders:
+        for data_dir in data_dirs:
+            directory = os.path.join(data_dir, folder)
+            if files.exists(directory):
+                plans.append(plan_folder(directory, "", sealed_only=True, files=files))
+                break
+    return [plan for plan in plans if plan.jobs or plan.findings]
+
+
+class _Planning:
+    """One look at one folder."""
+
+    def __init__(self, plan: FolderPlan, files: Files, boot_id: str, sealed_only: bool) -> None:
+        self.plan = plan
+        self.files = files
+        self.boot_id = boot_id
+        self.sealed_only = sealed_only
+        self.names = set(files.listdir(plan.directory))
+
+    def path(self, name: str) -> str:
+        return os.path.join(self.plan.directory, name)
+
+    def add(self, kind: Kind, name: str, reason: str, *, is_sound: bool = False, offset: int | None = None) -> None:
+        self.plan.findings.append(Finding(kind, self.path(name), reason, is_sound=is_sound, offset=offset))
+
+    def run(self) -> None:
+        checkpoint = self.read_checkpoint()
+        quarantined = read_quarantine(self.plan.directory, self.files)
+        if quarantined is None:
+            self.add(Kind.UNREADABLE, QUARANTINE_NAME, "cannot be decoded; the next start reads the log again")
+            quarantined = ()
+        removed, added, clean_upto = self.read_replacement()
+        if checkpoint is not None:
+            clean_upto = max(clean_upto, checkpoint.clean_upto)
+        bases = self.bases(removed, added)
+        if not self.sealed_only:
+            self.check_names(added)
+            if METADATA_NAME not in self.names:
+                self.add(Kind.STRAY, "", "there is no partition.metadata: nobody serves this folder", is_sound=True)
+            self.check_ends(bases, checkpoint, clean_upto)
+        for at, base in enumerate(bases):
+            next_base = bases[at + 1] if at + 1 < len(bases) else None
+            job = self.job(base, next_base, checkpoint, clean_upto, quarantined, is_new=base in added)
+            if not self.sealed_only or self.is_sealed(job):
+                self.plan.jobs.append(job)
+
+    # --- the small files
+
+    def read_checkpoint(self) -> Checkpoint | None:
+        data = self.files.read_file(self.path(CHECKPOINT_NAME))
+        checkpoint = None if data is None else decode_checkpoint(data)
+        if data is not None and checkpoint is None:
+            self.add(Kind.CHECKPOINT, CHECKPOINT_NAME, "cannot be decoded; the next start reads the log from its start")
+        elif data is None and not self.sealed_only and any(name.endswith(".log") for name in self.names):
+            reason = "there is none; the next start reads the log from its start"
+            self.add(Kind.CHECKPOINT, CHECKPOINT_NAME, reason, is_sound=True)
+        return checkpoint
+
+    def read_replacement(self) -> tuple[set[int], set[int], int]:
+        """(removed, added, clean_upto) of a swap of segments that is committed but not finished."""
+        try:
+            manifest = read_manifest(self.plan.directory, self.files)
+        except DamagedLog:
+            self.add(Kind.UNREADABLE, REPLACEMENT_NAME, "cannot be decoded; the next start refuses the partition")
+            return set(), set(), 0
+        if manifest is None:
+            return set(), set(), 0
+        reason = "segments are being replaced; the next start finishes it"
+        self.add(Kind.UNFINISHED, REPLACEMENT_NAME, reason, is_sound=True)
+        return set(manifest.remove), set(manifest.add), manifest.clean_upto
+
+    def check_names(self, added: set[int]) -> None:
+        for name in sorted(self.names - _FOLDER_FILES):
+            whole = name.removesuffix(NEW_SUFFIX)
+            match = _SEGMENT.fullmatch(whole)
+            if name != whole:
+                if match is None or int(match[1]) not in added:
+                    self.add(Kind.STRAY, name, "was never finished; the next start removes it", is_sound=True)
+            elif match is None:
+                self.add(Kind.STRAY, name, "not a file of kwire", is_sound=True)
+            elif match[2] == "index" and segment_name(int(match[1])) not in self.names:
+                self.add(Kind.STRAY, name, "an index without its segment", is_sound=True)
+
+    # --- segments
+
+    def bases(self, removed: set[int], added: set[int]) -> list[int]:
+        matches = (_SEGMENT.fullmatch(name) for name in self.names)
+        there = {int(match[1]) for match in matches if match is not None and match[2] == "log"}
+        return sorted((there - removed) | added)
+
+    def check_ends(self, bases: list[int], checkpoint: Checkpoint | None, clean_upto: int) -> None:
+        if checkpoint is None:
+            return
+        start = checkpoint.log_start_offset
+        if not bases:
+            if checkpoint.offset > start:
+                reason = f"offsets {start}..{checkpoint.offset - 1} are known, and there is no segment"
+                self.add(Kind.MISSING, CHECKPOINT_NAME, reason, offset=start)
+            return
+        if bases[0] > max(start, clean_upto):
+            reason = f"offsets {start}..{bases[0] - 1} are not there"
+            self.add(Kind.MISSING, segment_name(bases[0]), reason, offset=start)
+        for base, next_base in pairwise(bases):
+            if next_base <= start:
+                reason = f"wholly before the log start offset {start}; the next start removes it"
+                self.add(Kind.STRAY, segment_name(base), reason, is_sound=True)
+
+    def job(
+        self,
+        base: int,
+        next_base: int | None,
+        checkpoint: Checkpoint | None,
+        clean_upto: int,
+        quarantined: tuple[Quarantine, ...],
+        *,
+        is_new: bool,
+    ) -> SegmentJob:
+        log_name, index = segment_name(base), index_name(base)
+        # An unfinished swap may have got as far as one of the two names.
+        if is_new:
+            log_name += NEW_SUFFIX if log_name + NEW_SUFFIX in self.names else ""
+            index += NEW_SUFFIX if index + NEW_SUFFIX in self.names else ""
+        size_bytes = self.files.size_of(self.path(log_name))
+        is_same_boot = checkpoint is not None and self.boot_id != "" and checkpoint.boot_id == self.boot_id
+        known_offset, is_cut = 0, False
+        if checkpoint is not None and next_base is None:
+            is_cut = checkpoint.is_clean and checkpoint.segment_base == base and checkpoint.position == size_bytes
+            # A clean stop has synced what it wrote down; any other checkpoint speaks of the page cache of its boot.
+            known_offset = checkpoint.offset if checkpoint.is_clean or is_same_boot else 0
+            next_base = checkpoint.offset if is_cut else None
+        elif checkpoint is not None:
+            is_cut = base < checkpoint.walk_from
+        return SegmentJob(
+            directory=self.plan.directory,
+            base_offset=base,
+            log_name=log_name,
+            index_name=index,
+            size_bytes=size_bytes,
+            next_base=next_base,
+            known_offset=known_offset,
+            clean_upto=clean_upto,
+            is_cut=is_cut,
+            is_same_boot=is_same_boot,
+            quarantined=tuple(one for one in quarantined if one.segment_base == base),
+        )
+
+    def is_sealed(self, job: SegmentJob) -> bool:
+        """Whether nobody writes to it any more: closed by a roll, or the last one of a log that is not open."""
+        if job.next_base is None:
+            return False
+        data = self.files.read_file(job.index_path)
+        # Of an open segment an older seal may be left; what follows it has broken it.
+        return data is not None and decode_sealed(job.base_offset, data, job.size_bytes) is not None

@@ -1,0 +1,277 @@
+"""Sync rounds: one at a time, everything dirty in each, nothing told or shown before the disk has it."""
+
+import asyncio
+import errno
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from kwire.broker import sync_rounds
+from kwire.broker.partition import Partition
+from kwire.broker.sync_rounds import SyncRounds
+from kwire.errors import ErrorCode, KafkaError
+from kwire.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from storage.batch import check_batch
+from tests.support.batches import make_batch
+from tests.support.faulty_files import FaultyFiles
+from tests.support.node import QuietNode, in_loop
+
+WAIT_SECONDS = 10.0
+
+
+class SlowDisk(FaultyFiles):
+    """Syncs wait at a gate; `entered` counts those that have come to it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = threading.Event()
+        self.gate.set()
+        self.entered = threading.Semaphore(0)
+
+    def forget_the_past(self) -> None:
+        while self.entered.acquire(blocking=False):
+            pass
+
+    def shut(self) -> None:
+        """Nobody gets past the gate from now on."""
+        self.gate.clear()
+        self.forget_the_past()
+
+    def fdatasync(self, fd: int) -> None:
+        self.entered.release()
+        assert self.gate.wait(WAIT_SECONDS)
+        super().fdatasync(fd)
+
+
+class World:
+    """A node whose partitions are synced by real rounds on a disk that waits when it is told to."""
+
+    def __init__(self, node: QuietNode, disk: SlowDisk, rounds: SyncRounds) -> None:
+        self.node = node
+        self.disk = disk
+        self.rounds = rounds
+
+    async def entered(self) -> None:
+        """A sync is at the gate."""
+        assert await asyncio.to_thread(self.disk.entered.acquire, timeout=WAIT_SECONDS)
+
+    async def settled(self) -> None:
+        await asyncio.wait_for(self.rounds.idle(), WAIT_SECONDS)
+
+
+@asynccontextmanager
+async def made_world(directory: Path, *settings: str) -> AsyncIterator[World]:
+    disk = SlowDisk()
+    rounds = SyncRounds(disk, [str(directory)])
+    with QuietNode(directory, *settings, files=disk, syncs=rounds) as node:
+        try:
+            yield World(node, disk, rounds)
+        finally:
+            disk.repair()
+            disk.gate.set()
+            rounds.close()
+
+
+def append(partition: Partition, count: int = 1) -> int:
+    """The offset behind what was appended."""
+    batch = make_batch(count, timestamp_ms=0)
+    return partition.append(batch, check_batch(batch)).last_offset + 1
+
+
+@in_loop
+async def test_nothing_is_readable_before_the_disk_has_it(tmp_path: Path) -> None:
+    async with made_world(tmp_path) as world:
+        partition = await world.node.create_partition()
+        world.disk.shut()
+        told: list[KafkaError | None] = []
+        partition.on_reached(append(partition, 3), told.append)
+        await world.entered()
+        assert (partition.high_watermark, partition.readable_bytes, told) == (0, 0, [])
+        assert not partition.read(0, 10_000).view
+        world.disk.gate.set()
+        await world.settled()
+        assert (partition.high_watermark, told) == (3, [None])
+        assert partition.readable_bytes == partition.appended_bytes == len(partition.read(0, 10_000).view)
+
+
+@in_loop
+async def test_what_arrives_during_a_round_shares_the_next_one(tmp_path: Path) -> None:
+    async with made_world(tmp_path) as world:
+        topic = await world.node.create("t", 3)
+        append(topic.partitions[0])
+        await world.settled()
+        world.disk.shut()
+        append(topic.partitions[0])
+        await world.entered()
+        before = world.rounds.rounds
+        for _ in range(5):
+            for partition in topic.partitions:
+                append(partition)
+        assert [one.high_watermark for one in topic.partitions] == [1, 0, 0]
+        world.disk.gate.set()
+        await world.settled()
+        assert [one.high_watermark for one in topic.partitions] == [7, 5, 5]
+        assert world.rounds.rounds == before + 2
+
+
+@in_loop
+async def test_page_cache_is_enough_where_the_topic_says_so(tmp_path: Path) -> None:
+    async with made_world(tmp_path) as world:
+        partition = await world.node.create_partition(kwire_log_sync="os")
+        append(partition)
+        assert partition.high_watermark == 1
+        await world.settled()
+        assert world.rounds.rounds == 0
+
+
+@in_loop
+async def test_flush_messages_lets_every_nth_record_wait_for_the_disk(tmp_path: Path) -> None:
+    async with made_world(tmp_path) as world:
+        partition = await world.node.create_partition(kwire_log_sync="os", flush_messages="3")
+        append(partition, 2)
+        assert partition.high_watermark == 2
+        append(partition, 2)
+        assert partition.high_watermark == 2
+        await world.settled()
+        assert (partition.high_watermark, partition.log.synced_offset) == (4, 4)
+        append(partition)
+        assert (partition.high_watermark, partition.log.synced_offset) == (5, 4)
+
+
+@in_loop
+async def test_flush_ms_bounds_how_long_records_are_unsynced(tmp_path: Path) -> None:
+    async with made_world(tmp_path) as world:
+        partition = await world.node.create_partition(kwire_log_sync="os", flush_ms="20")
+        world.disk.forget_the_past()
+        append(partition)
+        assert (partition.high_watermark, partition.log.synced_offset) == (1, 0)
+        await world.entered()
+        await world.settled()
+        assert partition.log.synced_offset == 1
+
+
+@in_loop
+async def test_failed_sync_is_told_and_never_tried_again(tmp_path: Path) -> None:
+    async with made_world(tmp_path) as world:
+        topic = await world.node.create("t", 2)
+        broken, sound = topic.partitions
+        for partition in topic.partitions:
+            append(partition)
+            await world.settled()
+        world.disk.fail_next("fdatasync", errno.EIO)
+        told: list[KafkaError | None] = []
+        broken.on_reached(append(broken), told.append)
+        await world.settled()
+        assert [error and error.code for error in told] == [ErrorCode.KAFKA_STORAGE_ERROR]
+        assert (broken.high_watermark, world.rounds.failures) == (1, 1)
+        assert not broken.read(1, 10_000).view
+        with pytest.raises(Exception, match="sync"):
+            append(broken)
+        # Asked for the same offset again, it is refused at once; nothing reaches the disk.
+        syncs = world.disk.calls["fdatasync"]
+        broken.on_reached(2, told.append)
+        assert len(told) == 2
+        assert world.disk.calls["fdatasync"] == syncs
+        append(sound)
+        await world.settled()
+        assert sound.high_watermark == 2
+
+
+@in_loop
+async def test_who_waits_for_a_stuck_disk_is_answered_when_his_time_is_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sync_rounds, "LOOK_SECONDS", 0.02)
+    async with made_world(tmp_path) as world:
+        partition = await world.node.create_partition()
+        world.disk.shut()
+        impatient: asyncio.Future[KafkaError | None] = asyncio.get_running_loop().create_future()
+        patient: list[KafkaError | None] = []
+        partition.on_reached(append(partition), impatient.set_result, 10)
+        partition.on_reached(append(partition), patient.append, 60_000)
+        error = await asyncio.wait_for(impatient, WAIT_SECONDS)
+        assert error is not None
+        assert error.code is ErrorCode.REQUEST_TIMED_OUT
+        assert not patient
+        world.disk.gate.set()
+        await world.settled()
+        assert patient == [None]
+        assert partition.high_watermark == 2
+
+
+@in_loop
+async def test_deleted_topic_answers_those_who_wait(tmp_path: Path) -> None:
+    async with made_world(tmp_path) as world:
+        topic = await world.node.create("t")
+        partition = topic.partitions[0]
+        world.disk.shut()
+        append(partition)
+        await world.entered()
+        told: list[KafkaError | None] = []
+        partition.on_reached(append(partition), told.append)
+        world.disk.gate.set()
+        await world.node.topics.delete(topic)
+        await world.settled()
+        assert len(told) == 1
+
+
+@pytest.mark.parametrize(("acks", "is_waiting"), [(-1, True), (1, False)])
+@in_loop
+async def test_produce_waits_for_the_disk_if_all_acks_are_asked_for(
+    tmp_path: Path, acks: int, is_waiting: bool
+) -> None:
+    async with made_world(tmp_path) as world:
+        topic = await world.node.create("t", 2)
+        world.disk.shut()
+        data = [PartitionProduceData(index=index, records=make_batch(2, timestamp_ms=0)) for index in (0, 1)]
+        request = ProduceRequest(
+            acks=acks, timeout_ms=60_000, topic_data=[TopicProduceData(topic_id=topic.topic_id, partition_data=data)]
+        )
+        asking = asyncio.ensure_future(world.node.ask(request, 13))
+        await world.entered()
+        assert asking.done() is not is_waiting
+        world.disk.gate.set()
+        answer = await asyncio.wait_for(asking, WAIT_SECONDS)
+        assert [one.base_offset for one in answer.responses[0].partition_responses] == [0, 0]
+        await world.settled()
+
+
+@in_loop
+async def test_batch_sent_again_while_the_first_is_unsynced_waits_for_the_same_sync(tmp_path: Path) -> None:
+    async with made_world(tmp_path) as world:
+        topic = await world.node.create("t")
+        world.disk.shut()
+
+        def send() -> "asyncio.Future[object]":
+            batch = make_batch(1, timestamp_ms=0, producer_id=7, producer_epoch=0, base_sequence=0)
+            data = [PartitionProduceData(index=0, records=batch)]
+            topics = [TopicProduceData(topic_id=topic.topic_id, partition_data=data)]
+            return asyncio.ensure_future(
+                world.node.ask(ProduceRequest(acks=-1, timeout_ms=60_000, topic_data=topics), 13)
+            )
+
+        first, second = send(), send()
+        await world.entered()
+        assert not first.done()
+        assert not second.done()
+        world.disk.gate.set()
+        await asyncio.wait_for(asyncio.gather(first, second), WAIT_SECONDS)
+        assert topic.partitions[0].high_watermark == 1
+        await world.settled()
+
+
+@in_loop
+async def test_produce_is_told_of_a_failed_sync(tmp_path: Path) -> None:
+    async with made_world(tmp_path) as world:
+        topic = await world.node.create("t")
+        append(topic.partitions[0])
+        await world.settled()
+        world.disk.fail_next("fdatasync", errno.EIO)
+        data = [PartitionProduceData(index=0, records=make_batch(timestamp_ms=0))]
+        topics = [TopicProduceData(topic_id=topic.topic_id, partition_data=data)]
+        answer = await world.node.ask(ProduceRequest(acks=-1, timeout_ms=60_000, topic_data=topics), 13)
+        (one,) = answer.responses[0].partition_responses
+        assert (one.error_code, one.base_offset) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)

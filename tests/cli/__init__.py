@@ -1,0 +1,1 @@
+"""The program a person types."""

@@ -1,0 +1,229 @@
+"""A crash at any call to the operating system, by kill or by power cut: what was acknowledged is there, once, in order.
+
+The runs are random and named by a seed; KWIRE_TEST_SEED repeats them, KWIRE_TEST_CRASHES asks for more of them. That
+the check can fail is shown by planting the mistakes it is there for.
+"""
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+
+import storage.log
+import storage.syncing
+import storage.walk
+from storage.files import BytesLike
+from tests.end_to_end.seeds import announced_seed
+from tests.support.crash_world import CrashWorld, Plan
+from tests.support.simulated_disk import Crashed, SimulatedFiles
+
+CRASHES = int(os.environ.get("KWIRE_TEST_CRASHES", "2000"))
+CRASHES_WITH_FAULTS = CRASHES // 4
+# Enough to meet each of the planted mistakes; the first seed that finds it ends the search.
+PLANTED_RUNS_MAX = 1500
+# Runs that once found something.
+KEPT_SEEDS: tuple[int, ...] = (1, 2, 3)
+TRACE_SEED = 7
+TRACE_PLAN = Plan(steps=60, lives=1)
+
+
+@pytest.fixture(autouse=True)
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a few kilobytes do what takes megabytes otherwise."""
+    monkeypatch.setattr(storage.log, "CHECKPOINT_INTERVAL_BYTES", 3_000)
+    monkeypatch.setattr(storage.syncing, "FILES_ONE_BY_ONE_MAX", 6)
+
+
+def run_seeds(first: int, crashes: int, plan: Plan) -> None:
+    started_at = time.monotonic()
+    crash_count = call_count = acknowledged_count = 0
+    seed = first
+    while crash_count < crashes:
+        world = CrashWorld(seed, plan)
+        try:
+            world.run()
+        except BaseException as error:
+            error.add_note(f"seed {seed}: repeat with KWIRE_TEST_SEED={seed}, after {world.crash_count} crashes")
+            raise
+        crash_count += world.crash_count
+        call_count += world.call_count
+        acknowledged_count += world.acknowledged_count
+        seed += 1
+    print(
+        f"{crash_count} crashes in {seed - first} runs, {call_count} calls, {acknowledged_count} acknowledged batches "
+        f"found at the end, none lost; {time.monotonic() - started_at:.1f} s"
+    )
+
+
+@pytest.mark.parametrize("seed", KEPT_SEEDS)
+def test_runs_that_once_failed_hold(seed: int) -> None:
+    CrashWorld(seed).run()
+
+
+@pytest.mark.timeout(120 + CRASHES // 10)
+def test_what_was_acknowledged_survives_a_crash_anywhere() -> None:
+    run_seeds(announced_seed(), CRASHES, Plan())
+
+
+@pytest.mark.timeout(120 + CRASHES // 10)
+def test_what_was_acknowledged_survives_failed_syncs_too() -> None:
+    run_seeds(announced_seed(), CRASHES_WITH_FAULTS, Plan(has_sync_failures=True))
+
+
+@pytest.mark.timeout(120 + CRASHES // 10)
+def test_what_was_acknowledged_survives_full_disks_and_short_writes_too() -> None:
+    run_seeds(announced_seed(), CRASHES_WITH_FAULTS, Plan(has_full_disks=True))
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("is_power_cut", [False, True], ids=["kill", "power cut"])
+def test_every_crash_point_of_one_history_holds(is_power_cut: bool) -> None:
+    whole = CrashWorld(TRACE_SEED, TRACE_PLAN)
+    whole.live()
+    for number in range(1, whole.disk.call_count + 1):
+        world = CrashWorld(TRACE_SEED, TRACE_PLAN)
+        world.disk.crash_at = number
+        with pytest.raises(Crashed):
+            world.live()
+        world.chance = Random(number)
+        try:
+            world.crash(is_power_cut=is_power_cut)
+            world.finish()
+        except Exception as error:
+            error.add_note(f"crashed in call {number}")
+            raise
+    print(f"{whole.disk.call_count} crash points of one history, none lost anything")
+
+
+def test_a_changed_bit_costs_its_own_batch_and_nothing_else() -> None:
+    first = announced_seed()
+    spoiled_count = 0
+    for seed in range(first, first + CRASHES // 10):
+        world = CrashWorld(seed, Plan(lives=1))
+        world.live()
+        try:
+            spoiled_count += world.spoil()
+        except Exception as error:
+            error.add_note(f"repeat with KWIRE_TEST_SEED={seed}")
+            raise
+    print(f"{spoiled_count} bits changed")
+
+
+def test_a_new_data_directory_survives_with_what_was_acknowledged_in_it() -> None:
+    run_seeds(announced_seed(), CRASHES // 20, Plan(lives=1, is_data_dir_made=False))
+
+
+# --- the check can fail
+
+
+class NamesAreNotSynced(SimulatedFiles):
+    """The folder is never synced."""
+
+    def fsync_dir(self, path: str) -> None:
+        pass
+
+
+class BytesAreNotSynced(SimulatedFiles):
+    """The bytes of segments are never synced."""
+
+    def fdatasync(self, fd: int) -> None:
+        pass
+
+
+class SwapHasNoManifest(SimulatedFiles):
+    """The list of what a swap is about to do is not written."""
+
+    def replace_file(self, path: str, data: BytesLike, *, sync: bool) -> None:
+        if not path.endswith("/replacement"):
+            super().replace_file(path, data, sync=sync)
+
+    def unlink(self, path: str) -> None:
+        if not path.endswith("/replacement"):
+            super().unlink(path)
+
+
+class CheckpointsAreNotSynced(SimulatedFiles):
+    """A file goes before the statement that it may go is safe."""
+
+    def replace_file(self, path: str, data: BytesLike, *, sync: bool) -> None:
+        super().replace_file(path, data, sync=sync and not path.endswith("/checkpoint"))
+
+
+class RenamesComeBeforeSyncs(SimulatedFiles):
+    """A small file is renamed into its place before its bytes are safe."""
+
+    def replace_file(self, path: str, data: BytesLike, *, sync: bool) -> None:
+        super().replace_file(path, data, sync=False)
+        if sync:
+            self.fsync_dir(os.path.dirname(path))
+
+
+def believe_the_second_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    def sync(self: Any, what: str, call: Callable[..., None], *args: Any) -> None:
+        try:
+            call(*args)
+        except OSError:
+            call(*args)
+
+    monkeypatch.setattr(storage.syncing.SyncGate, "sync", sync)
+
+
+def acknowledge_before_the_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    def sync_all(files: Any, data_dirs: Any, syncs: Any) -> list[None]:
+        for sync in syncs:
+            sync.close()
+        return [None] * len(syncs)
+
+    monkeypatch.setattr("tests.support.crash_world.sync_all", sync_all)
+
+
+class AnyChecksum(int):
+    """Fits whatever it is compared with."""
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __ne__(self, other: object) -> bool:
+        return False
+
+    def __hash__(self) -> int:
+        return 0
+
+
+def trust_every_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage.walk, "crc32c", lambda *args: AnyChecksum())
+
+
+def forget_the_producers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("storage.producers.ProducerStates.record", lambda *args: None)
+
+
+PLANTED: dict[str, tuple[Plan, Callable[[pytest.MonkeyPatch], None] | None]] = {
+    "names are not synced": (Plan(make_files=NamesAreNotSynced), None),
+    "bytes are not synced": (Plan(make_files=BytesAreNotSynced), None),
+    "a swap has no manifest": (Plan(make_files=SwapHasNoManifest), None),
+    "checkpoints are not synced": (Plan(make_files=CheckpointsAreNotSynced), None),
+    "renames come before syncs": (Plan(make_files=RenamesComeBeforeSyncs), None),
+    "a second sync is believed": (Plan(has_sync_failures=True), believe_the_second_sync),
+    "acknowledged before the sync": (Plan(), acknowledge_before_the_sync),
+    "every batch is trusted": (Plan(), trust_every_batch),
+    "producers are forgotten": (Plan(), forget_the_producers),
+}
+
+
+@pytest.mark.parametrize("mistake", PLANTED)
+def test_a_planted_mistake_is_found(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan, plant = PLANTED[mistake]
+    if plant is not None:
+        plant(monkeypatch)
+    for seed in range(PLANTED_RUNS_MAX):
+        try:
+            CrashWorld(seed, replace(plan, lives=2)).run()
+        except Exception as error:
+            print(f"found by seed {seed}: {type(error).__name__}: {str(error).splitlines()[0]}")
+            return
+    raise AssertionError(f"{PLANTED_RUNS_MAX} runs did not notice that {mistake}")

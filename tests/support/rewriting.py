@@ -1,0 +1,39 @@
+"""The simplest compaction there is: a segment written anew out of some of its batches, ready to be swapped in."""
+
+import os
+from collections.abc import Sequence
+
+from storage.batch import parse_header
+from storage.files import Files
+from storage.index import NO_MAX_TIMESTAMP, SparseIndex
+from storage.replacement import NewSegment
+from storage.segment import LogSegment, index_name, segment_name
+from tests.support.batches import split_batches
+
+
+def batches_of(segment: LogSegment) -> list[memoryview]:
+    """Every batch of a segment, also those below the log start."""
+    return split_batches(segment.read(segment.base_offset, 10**9, segment.next_offset, True).view)
+
+
+def write_replacement(
+    files: Files, directory: str, removed: Sequence[LogSegment], batches: Sequence[bytes], index_interval_bytes: int
+) -> NewSegment:
+    """One segment in the place of ``removed``, with these batches, synced under its name with ``.new``."""
+    base_offset = removed[0].base_offset
+    index = SparseIndex(base_offset)
+    position, max_timestamp = 0, NO_MAX_TIMESTAMP
+    for batch in batches:
+        header = parse_header(batch)
+        if position - index.last_position >= index_interval_bytes:
+            index.add(header.base_offset, position, max_timestamp)
+        max_timestamp = max(max_timestamp, header.max_timestamp)
+        position += len(batch)
+    entries = index.encode() + index.encode_seal(position, max_timestamp)
+    for name, content in ((segment_name(base_offset), b"".join(batches)), (index_name(base_offset), entries)):
+        fd = files.create(os.path.join(directory, name + ".new"))
+        files.write_all(fd, content, 0)
+        files.fdatasync(fd)
+        files.close(fd)
+    first_timestamp = parse_header(batches[0]).max_timestamp
+    return NewSegment(base_offset, removed[-1].next_offset, position, max_timestamp, first_timestamp, index)
