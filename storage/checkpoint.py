@@ -163,12 +163,9 @@ class CheckpointFile:
                 return False
             self.write(number, checkpoint, sync=True)
             if self._synced < number:
-                fd = self._files.open_read(self._path)
-                try:
-                    self._files.fsync(fd)
-                finally:
-                    self._files.close(fd)
-                self._files.fsync_dir(self._directory)
+                # Written anew: a sync of the file that is there may have failed before, and would not say so again.
+                newest = self.read() or checkpoint
+                self._files.replace_file(self._path, newest.encode(), sync=True)
                 self._synced = self._written
             return True
 

@@ -341,10 +341,12 @@ class Log(DurableLog):
             tuple(segment.base_offset for segment in removed), tuple(new.base_offset for new in added), clean_upto
         )
         # Saying that gaps are normal before there are any does no harm; the other way round they would be damage.
-        checkpoint = replace(self._describe_end(is_clean=False), clean_upto=max(clean_upto, self.clean_upto))
+        self._gaps_upto = clean_upto
+        checkpoint = self._describe_end(is_clean=False)
 
         def end(error: DiskFailure | None) -> list[LogSegment]:
             self._swap = None
+            self._gaps_upto = 0
             if error is not None:
                 self._after_failed_swap(error)
                 return []

@@ -38,6 +38,7 @@ class DurableLog(ReadableLog):
         "_boot_id",
         "_checkpoint_file",
         "_files",
+        "_gaps_upto",
         "_generation",
         "_is_folder_new",
         "_is_start_pending",
@@ -73,6 +74,8 @@ class DurableLog(ReadableLog):
         # Goes up when offsets may come to mean other records: a sync begun before says nothing of them.
         self._generation = 0
         self._is_start_pending = False
+        # While a replacement is under way, gaps may come to be below this.
+        self._gaps_upto = 0
         # Why appends are refused, if they are; looked at first by every append.
         self._refusal: Exception | None = None
         if state.damage is not None:
@@ -238,7 +241,7 @@ class DurableLog(ReadableLog):
 
         Then it is never replaced by one that is not synced: a power cut could leave neither of the two.
         """
-        return self.log_start_offset > 0 or self.clean_upto > 0
+        return self.log_start_offset > 0 or self.clean_upto > 0 or self._gaps_upto > 0
 
     def checkpoint(self, *, is_clean: bool = False) -> None:
         """Write down now where recovery may start."""
@@ -301,5 +304,5 @@ class DurableLog(ReadableLog):
             created_ms=segment.created_ms if segment is not None else 0,
             epochs=tuple(self.epochs.entries),
             producers=self.producers.encode(),
-            clean_upto=self.clean_upto,
+            clean_upto=max(self.clean_upto, self._gaps_upto),
         )

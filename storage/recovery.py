@@ -80,7 +80,8 @@ class _Opening:
         # None: the list of ranges is lost, and only a look at everything brings it back.
         self.is_quarantine_lost = known is None
         self.known = known or ()
-        self.clean_upto = self.checkpoint.clean_upto if self.checkpoint else 0
+        # Without a checkpoint nobody knows where compaction was, so every gap may be its work.
+        self.clean_upto = self.checkpoint.clean_upto if self.checkpoint else _NEVER
         self.epochs = LeaderEpochs(self.checkpoint.epochs if self.checkpoint else ())
         self.producers = ProducerStates.decode(self.checkpoint.producers if self.checkpoint else b"")
         # After a kill, in contrast to a power cut, everything that was written can be read.
@@ -131,7 +132,8 @@ class _Opening:
 
     def state(self, log_end_offset: int) -> LogState:
         log_start_offset = self.checkpoint.log_start_offset if self.checkpoint else 0
-        if self.bases and self.bases[0] > self.clean_upto:  # else compaction removed what came before
+        if self.bases and (self.checkpoint is None or self.bases[0] > self.clean_upto):
+            # Else compaction removed what came before.
             log_start_offset = max(log_start_offset, self.bases[0])
         if self.checkpoint is not None and self.checkpoint.offset > log_end_offset:
             self.epochs.truncate_from_end(log_end_offset)
@@ -207,6 +209,7 @@ class _Opening:
         """Nothing is there: the log was emptied, never got its first batch on disk, or lost its files."""
         checkpoint = self.checkpoint
         if checkpoint is None:
+            self.clean_upto = 0
             return self.state(0)
         start = checkpoint.log_start_offset
         if checkpoint.offset > start and (self.is_same_boot or checkpoint.is_clean):
@@ -320,7 +323,9 @@ class _Opening:
             return False
         if walked.ending is Ending.CLEAN:
             next_base = self.bases[at + 1]
-            return next_base > max(walked.next_offset, self.clean_upto)
+            if next_base <= walked.next_offset or self.is_sealed(self.bases[at]):
+                return False
+            return self.checkpoint is None or next_base > self.clean_upto
         return walked.ending is Ending.TORN
 
     def walk_start(self) -> tuple[int, Checkpoint | None]:
@@ -433,6 +438,8 @@ class _Opening:
         for at in range(count - 1):
             self.judge_end(bases, found, at)
         self.note_quarantine(found[:count])
+        if self.checkpoint is None:
+            self.clean_upto = max((walked.gap_upto for walked in found[:count]), default=0)
         if self.damage is None:
             self.torn_bytes = sum(walked.torn_bytes for walked in found[max(count - 1, 0) :])
             self.torn_bytes += sum(self.sizes[base] for base in bases[len(found) :])
@@ -468,6 +475,8 @@ class _Opening:
         walked, next_base = found[at], bases[at + 1]
         if walked.ending is Ending.CLEAN:
             if walked.next_offset == next_base or next_base <= self.clean_upto:
+                if walked.next_offset < next_base:
+                    walked.gap_upto = next_base
                 walked.next_offset = next_base
                 return
             size_bytes, reason = 0, "records are missing"

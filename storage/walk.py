@@ -71,6 +71,8 @@ class Walked:
     torn_bytes: int
     reason: str
     quarantined: list[Quarantine]
+    # The last batch before which offsets were left out begins here; 0 if there is none.
+    gap_upto: int = 0
 
 
 class SegmentWalk:
@@ -109,6 +111,7 @@ class SegmentWalk:
         self._fetched = 0
         self._quarantined: list[Quarantine] = []
         self._is_tail_lost = False
+        self._gap_upto = 0
 
     def run(
         self,
@@ -180,6 +183,7 @@ class SegmentWalk:
             torn_bytes,
             reason,
             self._quarantined,
+            self._gap_upto,
         )
 
     def is_good_at(self, position: int, offset: int) -> bool:
@@ -213,6 +217,8 @@ class SegmentWalk:
         if gap is not None:
             if gap > self._clean_upto:
                 self._set_apart(position, position, offset, gap, "records are missing")
+            else:
+                self._gap_upto = gap
             return position, gap
         found = self._behind_claimed_end(position, offset) or self._search(position + 1, offset)
         if found is None:

@@ -10,6 +10,8 @@ from functools import cache
 import hypothesis
 import pytest
 
+from tests.support.small_disk import can_mount_small_disk
+
 # A property is about what holds, not how fast: on a busy machine a time limit per example fails by chance.
 hypothesis.settings.register_profile("kwire", deadline=None)
 hypothesis.settings.load_profile("kwire")
@@ -31,6 +33,7 @@ NEEDS: dict[str, tuple[str, Callable[[], bool]]] = {
     "needs_java": ("Java 17", has_java),
     "needs_kcat": ("kcat", lambda: shutil.which("kcat") is not None),
     "needs_mvn": ("Maven", lambda: shutil.which("mvn") is not None),
+    "needs_tmpfs": ("the right to mount a file system", can_mount_small_disk),
     "needs_spark": ("PySpark and Java 17", lambda: importlib.util.find_spec("pyspark") is not None and has_java()),
 }
 

@@ -13,6 +13,7 @@ from storage.batch_walk import SealedSegment
 from storage.compaction import CompactionJob, compact
 from storage.errors import DiskFailure, OffsetOutOfRange
 from storage.log import Log
+from storage.producers import WINDOW_BATCHES
 from storage.recovery import open_log
 from storage.settings import LogSettings
 from tests.support.batches import NOW_MS, LaterJobs, split_batches
@@ -55,8 +56,8 @@ class LogLife(RuleBasedStateMachine):
         self.durable_start_offset = 0
         self.synced_offset = 0
         self.sequence = 0
-        # What the log remembers of its producer; a cut takes it away.
-        self.repeatable = 0
+        # What the log remembers of its producer, as it was sent; a cut takes it away.
+        self.repeatable: list[Stored] = []
         # A write that failed halfway is in the file until it is written over and synced.
         self.is_spoiled = False
         self.clock_ms = NOW_MS
@@ -88,10 +89,11 @@ class LogLife(RuleBasedStateMachine):
 
     def remember(self, batch: memoryview) -> None:
         count = parse_header(batch).record_count
-        self.stored.append(Stored(self.end, self.end + count, bytes(batch)))
+        stored = Stored(self.end, self.end + count, bytes(batch))
+        self.stored.append(stored)
         self.end += count
         self.sequence += count
-        self.repeatable = min(self.repeatable + 1, 5)
+        self.repeatable = [*self.repeatable, stored][-WINDOW_BATCHES:]
 
     @rule(operation=st.sampled_from(["pwrite", "fallocate", "create", "tear", "short"]), size=st.integers(0, 70_000))
     def fail_to_append(self, operation: str, size: int) -> None:
@@ -111,7 +113,7 @@ class LogLife(RuleBasedStateMachine):
     @precondition(lambda self: self.repeatable)
     @rule(back=st.integers(1, 5))
     def repeat(self, back: int) -> None:
-        stored = self.stored[-min(back, self.repeatable)]
+        stored = self.repeatable[-min(back, len(self.repeatable))]
         batch = memoryview(bytearray(stored.batch))
         appended = self.log.append(batch, check_batch(batch), max(self.log.epochs.latest, 0), self.clock_ms)
         assert appended == (stored.base_offset, stored.end_offset - 1, -1, True)
@@ -157,11 +159,12 @@ class LogLife(RuleBasedStateMachine):
         assert max((stored.end_offset for stored in kept), default=0) <= self.end <= offset
         self.synced_offset = min(self.synced_offset, self.end)
         if gone:
-            self.sequence = parse_header(gone[0].batch).base_sequence
-            self.repeatable = max(self.repeatable - len(gone), 0)
-            if not self.repeatable:
-                state = self.log.producers.get(3)
-                assert state is None or state.next_sequence == self.sequence
+            self.forget(gone[0])
+
+    def forget(self, first_gone: Stored) -> None:
+        """This batch and all behind it are gone."""
+        self.sequence = parse_header(first_gone.batch).base_sequence
+        self.repeatable = [stored for stored in self.repeatable if stored.end_offset <= first_gone.base_offset]
 
     @rule()
     def compact(self) -> None:
@@ -252,8 +255,7 @@ class LogLife(RuleBasedStateMachine):
         gone = [stored for stored in self.stored if stored.end_offset > self.end]
         self.stored = self.stored[: len(self.stored) - len(gone)]
         if gone:
-            self.sequence = parse_header(gone[0].batch).base_sequence
-            self.repeatable = max(self.repeatable - len(gone), 0)
+            self.forget(gone[0])
         assert min(self.durable_start_offset, self.end) <= self.log.log_start_offset <= self.start_offset
         self.start_offset = self.log.log_start_offset
 

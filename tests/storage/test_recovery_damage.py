@@ -541,3 +541,15 @@ def test_a_clean_start_opens_no_segment(tmp_path: Path) -> None:
     assert again.log_end_offset == log.log_end_offset
     assert not [name for name in opened if name.endswith((".log", ".index"))]
     assert len(opened) <= 3
+
+
+def test_without_a_checkpoint_a_gap_behind_a_sealed_segment_is_taken_for_compaction(tmp_path: Path) -> None:
+    log = make_log(tmp_path, settings=ONE_EACH)
+    for _ in range(5):
+        append(log)
+    (tmp_path / segment_name(2)).unlink()
+    (tmp_path / CHECKPOINT_NAME).unlink()
+    (tmp_path / index_name(0)).unlink()
+    again = reopen(tmp_path, boot_id=OTHER_BOOT, settings=ONE_EACH)
+    assert (again.quarantined, again.damage, again.clean_upto) == ((), None, 3)
+    assert again.log_end_offset == 5

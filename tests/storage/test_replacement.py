@@ -12,6 +12,7 @@ import pytest
 from crc32c import crc32c
 
 from storage.batch import BatchHeader, parse_header
+from storage.checkpoint import CheckpointFile
 from storage.errors import DamagedLog, DiskFailure, LogClosed, StorageFailed
 from storage.files import Files
 from storage.format import CRC_POSITION, CRC_START, HEADER, LENGTH_OVERHEAD
@@ -20,7 +21,7 @@ from storage.recovery import open_log
 from storage.replacement import REPLACEMENT_NAME, finish_replacement, new_log_path
 from storage.segment import segment_name
 from storage.settings import LogSettings
-from tests.support.batches import BOOT_ID, NOW_MS, append, headers, make_batch, make_log, read_all, run_now
+from tests.support.batches import BOOT_ID, NOW_MS, LaterJobs, append, headers, make_batch, make_log, read_all, run_now
 from tests.support.faulty_files import FaultyFiles
 from tests.support.new_segments import write_new_segment
 from tests.support.simulated_disk import Crashed, SimulatedDisk, SimulatedFiles
@@ -343,3 +344,26 @@ def test_a_batch_without_records_is_read_and_passed_by(tmp_path: Path) -> None:
     log.close(is_clean=False)
     again = open_log(str(tmp_path), Files(), run_now, SMALL, "another boot")
     assert (bases_of(again), again.damage, again.quarantined) == (bases, None, ())
+
+
+def test_a_roll_while_segments_are_replaced_does_not_make_damage_of_gaps(tmp_path: Path) -> None:
+    jobs = LaterJobs()
+    log = make_log(tmp_path, background=jobs, settings=SMALL)
+    fill(log)
+    jobs.run()
+    segments = list(log.segments())[:4]
+    new = write_new_segment(log, Files(), segments, is_even)
+    swap = log.begin_replacement(segments, [new], segments[-1].next_offset)
+    log.roll(NOW_MS)
+    append(log, make_batch(2))
+    swap.run()
+    jobs.run()
+    # Killed here, or after the swap was taken in: the newest checkpoint knows of the gaps.
+    found = CheckpointFile(str(tmp_path), Files()).read()
+    assert found is not None
+    assert found.clean_upto == segments[-1].next_offset
+    swap.finish()
+    expected = bases_of(log)
+    log.close(is_clean=False)
+    again = open_log(str(tmp_path), Files(), run_now, SMALL, "another boot")
+    assert (bases_of(again), again.quarantined, again.damage) == (expected, (), None)

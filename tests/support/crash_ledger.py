@@ -133,7 +133,7 @@ class Ledger:
             assert base_offset in found, f"{where}: the acknowledged batch at {base_offset} is gone"
             assert found[base_offset] == batch, f"{where}: another batch is at {base_offset}"
         self._check_producers(log, found)
-        self._place_old(found)
+        self._place(found, WINDOW_BATCHES)
         self.open = {base: batch for base, batch in found.items() if base not in self.promised and base >= self.start}
 
     def check_spoiled(self, log: Log, spoiled: int) -> None:
@@ -151,8 +151,7 @@ class Ledger:
             try:
                 read = log.read(offset, 1, log.log_end_offset)
             except QuarantinedRange as range_:
-                assert range_.end_offset > offset
-                offset = range_.end_offset
+                offset = max(range_.end_offset, offset + 1)
                 continue
             except DamagedLog:
                 # A sealed segment is not walked at the start: whoever reads there stumbles over what was changed.
@@ -187,12 +186,21 @@ class Ledger:
             offset = max(offset, read.next_offset)
         return found
 
-    def _place_old(self, found: dict[int, bytes]) -> None:
-        """A cut that did not come about leaves batches that were answered long ago: nobody sends those again."""
+    def not_truncated(self, log: Log) -> None:
+        """The log refused to be cut, so everything is as it was, though nothing is promised any more."""
+        found = self.read(log)
+        self._place(found, 0)
+        self.open.update({base: batch for base, batch in found.items() if base not in self.promised})
+
+    def _place(self, found: dict[int, bytes], sent_again: int) -> None:
+        """A cut that did not come about leaves batches that were answered long ago: nobody sends those again.
+
+        Only the last ``sent_again`` batches of a producer may come once more.
+        """
         for producer in self.producers:
             headers = [parse_header(found[base_offset]) for base_offset in sorted(found)]
             own = [header for header in headers if header.producer_id == producer.producer_id]
-            old = {header.base_sequence: header for header in own[:-WINDOW_BATCHES]}
+            old = {header.base_sequence: header for header in own[: max(len(own) - sent_again, 0)]}
             for sent in producer.sent:
                 if sent.base_offset < 0 and sent.base_sequence in old:
                     header = old[sent.base_sequence]

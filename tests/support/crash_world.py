@@ -398,7 +398,12 @@ class CrashWorld:
     def truncate(self, log: Log, ledger: Ledger) -> None:
         offset = self.chance.randint(log.log_start_offset, log.log_end_offset)
         ledger.truncate(offset)
-        log.truncate(offset)
+        try:
+            log.truncate(offset)
+        except DiskFailure:
+            if log.is_writable:
+                ledger.not_truncated(log)
+            raise
         assert log.log_end_offset <= offset
         assert log.synced_offset <= log.log_end_offset
 

@@ -20,7 +20,7 @@ TOPIC_RESOURCE, SET = 2, 0
 TOPICS_PER_REQUEST = 500
 ANSWER_TIMEOUT_SECONDS = 120
 CREATE_TIMEOUT_MS = ANSWER_TIMEOUT_SECONDS * 1000
-RETRY_SECONDS = 0.001
+RETRY_SECONDS = 0.003
 BODY_AT = 8  # Behind the length and the correlation id.
 
 
@@ -38,7 +38,13 @@ class Admin:
     ) -> None:
         self._connection.close()
 
+    def make_topic(self, name: str, partitions: int, configs: Mapping[str, object]) -> None:
+        """Returns when records may be sent to it."""
+        self.create_topics([name], partitions, configs)
+        self.await_leader(name, partitions)
+
     def create_topics(self, names: Iterable[str], partitions: int, configs: Mapping[str, object]) -> None:
+        """Kafka answers before the broker has taken them over: `await_leader` tells when it has."""
         left = iter(names)
         while some := list(islice(left, TOPICS_PER_REQUEST)):
             self._create(some, partitions, configs)
@@ -55,6 +61,17 @@ class Admin:
             message, at = _read_string(answer, at + 2)
             if code:
                 raise WireError(f"CreateTopics answered error code {code} for {name}: {message}")
+
+    def await_leader(self, topic: str, partitions: int) -> None:
+        deadline = time.perf_counter() + ANSWER_TIMEOUT_SECONDS
+        while True:
+            try:
+                self.offsets(topic, partitions)
+                return
+            except WireError:
+                if time.perf_counter() > deadline:
+                    raise
+                time.sleep(RETRY_SECONDS)
 
     def set_topic_config(self, topic: str, name: str, value: object) -> None:
         body = struct.pack(">ib", 1, TOPIC_RESOURCE) + _string(topic)

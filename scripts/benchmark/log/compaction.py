@@ -7,7 +7,7 @@ the folder does not change any more. For kwire the same files are compacted once
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -35,8 +35,8 @@ QUIET_SECONDS = 4.0
 TIMEOUT_SECONDS = 900
 
 
-def run(stage: Stage, round_number: int) -> Iterator[Sample]:
-    for name in stage.servers(round_number):
+def run(stage: Stage, round_number: int, names: Sequence[str]) -> Iterator[Sample]:
+    for name in names:
         with stage.server(name, SETTINGS) as server, stage.folder("alone") as alone:
             folder = server.directory / "data" / f"{TOPIC}-0"
             _fill(stage, server)
@@ -59,7 +59,7 @@ def _fill(stage: Stage, server: RunningServer) -> None:
         LAG: LONG_LAG_MS,
     }
     with Admin(server.address) as admin:
-        admin.create_topics([TOPIC], 1, configs)
+        admin.make_topic(TOPIC, 1, configs)
     records, port = int(sizes.compact_gb * GIGABYTE / KIBIBYTE), server.address[1]
     filling = own_program("log.keyed_fill", port=port, topic=TOPIC, records=records, keys=sizes.keys)
     with filling as program:

@@ -4,7 +4,7 @@ One server of each kind does it all, with topics that ask for one promise or the
 half-size round comes first and is not counted.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 
@@ -27,9 +27,9 @@ def requests_with(connections: int) -> str:
     return f"{DURABLE} requests {connections}"
 
 
-def run(stage: Stage, round_number: int) -> Iterator[Sample]:
+def run(stage: Stage, round_number: int, names: Sequence[str]) -> Iterator[Sample]:
     with ExitStack() as stack:
-        servers = [stack.enter_context(stage.server(name, {})) for name in stage.servers(round_number)]
+        servers = [stack.enter_context(stage.server(name, {})) for name in names]
         for number, share in ((WARM_UP_ROUND, WARM_UP_SHARE), (round_number, 1.0)):
             rates: dict[tuple[str, str], float] = {}
             for promise in PROMISES:
@@ -76,8 +76,8 @@ class _Load:
 
     def make_topics(self) -> None:
         with Admin(self._server.address) as admin:
-            admin.create_topics([self._bulk], PARTITIONS, self._configs)
-            admin.create_topics([self._requests], 1, self._configs)
+            admin.make_topic(self._bulk, PARTITIONS, self._configs)
+            admin.make_topic(self._requests, 1, self._configs)
 
     def produce(self) -> Outcome:
         records = int(self._stage.options.sizes.produced_records * self._share)
@@ -89,4 +89,4 @@ class _Load:
         return RequestLoad(self._requests, connections, self._stage.options.generators, seconds).run(self._server)
 
 
-WORK = LogWork(DURABLE, 300, run)
+WORK = LogWork(DURABLE, 300, run, takes_turns=True)

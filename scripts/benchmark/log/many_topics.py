@@ -5,7 +5,7 @@ side by side, and an acknowledged record is in the page cache of either.
 """
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -18,6 +18,7 @@ from benchmark.log.stage import LogWork, Stage
 from benchmark.processes import ChildFailed
 from benchmark.samples import MEGABYTE, Sample, anonymous_mb, observe
 from benchmark.servers import KWIRE, RunningServer
+from benchmark.stalls import loop_health
 from benchmark.works import RequestLoad
 
 ALL, SHARED = f"{MANY_TOPICS}, all", f"{MANY_TOPICS}, shared"
@@ -29,11 +30,11 @@ START_TIMEOUT_SECONDS = 600
 SETTLE_SECONDS = 3.0
 
 
-def run(stage: Stage, round_number: int) -> Iterator[Sample]:
+def run(stage: Stage, round_number: int, names: Sequence[str]) -> Iterator[Sample]:
     sizes = stage.options.sizes
-    for name in stage.servers(round_number):
+    for name in names:
         yield _TopicLoad(SHARED, sizes.shared_topics, PAGE_CACHE.configs[name]).measure(stage, name, round_number)
-    if KWIRE in stage.options.servers:
+    if KWIRE in names:
         yield _TopicLoad(ALL, sizes.topics, {}).measure(stage, KWIRE, round_number)
 
 
@@ -46,30 +47,42 @@ class _TopicLoad:
     def measure(self, stage: Stage, name: str, round_number: int) -> Sample:
         with stage.server(name, {}, START_TIMEOUT_SECONDS) as server:
             empty_mb = anonymous_mb(server)
-            created_per_s = self._create(server)
+            created = self._create(server)
+            self._await_hot(server)
             load = RequestLoad(
                 PREFIX,
                 CONNECTIONS,
                 stage.options.generators,
                 stage.options.sizes.request_seconds,
-                topics=min(HOT, self.topics),
+                topics=self._hot,
             )
             load.run(server)  # Files are made at the first append, which is not what a busy topic does all the time.
             sample = observe(server, round_number, self.work, partial(load.run, server))
-            sample.figures |= {"empty_mb": empty_mb, "created_per_s": created_per_s}
-            sample.figures |= memory_of(server, "loaded")
+            sample.figures |= {"empty_mb": empty_mb, **created, **memory_of(server, "loaded")}
             sample.figures |= self._stop_and_start(server)
+            self._await_hot(server)
             load.run(server)
             sample.figures |= self._kill_and_start(server)
             time.sleep(SETTLE_SECONDS)
             sample.figures |= memory_of(server, "started")
             return sample
 
-    def _create(self, server: RunningServer) -> float:
-        started = time.perf_counter()
+    @property
+    def _hot(self) -> int:
+        return min(HOT, self.topics)
+
+    def _await_hot(self, server: RunningServer) -> None:
+        with Admin(server.address) as admin:
+            for number in range(self._hot):
+                admin.await_leader(topic_name(PREFIX, number), 1)
+
+    def _create(self, server: RunningServer) -> dict[str, float]:
+        before, began = loop_health(server), time.perf_counter()
         with Admin(server.address) as admin:
             admin.create_topics((topic_name(PREFIX, number) for number in range(self.topics)), 1, self.configs)
-        return self.topics / (time.perf_counter() - started)
+        figures = {"created_per_s": self.topics / (time.perf_counter() - began)}
+        stalls = loop_health(server).figures_since(before)
+        return figures | {f"created_{name}": value for name, value in stalls.items()}
 
     def _stop_and_start(self, server: RunningServer) -> dict[str, float]:
         began = time.perf_counter()

@@ -95,6 +95,7 @@ def _many_topics(given: Options) -> Iterator[Measure]:
 
 def _topics(topics: str, promise: str, work: str, resident: Bar | None, start_up: Bar | None) -> Iterator[Measure]:
     yield Measure(f"{topics}, made", "topics/s", work, "created_per_s")
+    yield Measure("- stalls over 50 ms meanwhile", "", work, "created_stalls", NO_STALLS)
     yield Measure(f"- resident, {many_topics.HOT} hot", "MB", work, "loaded_rss_mb", resident)
     yield Measure("- anonymous of it", "MB", work, "loaded_anonymous_mb")
     yield Measure("- anonymous when empty", "MB", work, "empty_mb")
@@ -104,7 +105,7 @@ def _topics(topics: str, promise: str, work: str, resident: Bar | None, start_up
     yield Measure(f"- produce to the hot ones, {promise}, p50", "us", work, "p50_us")
     yield Measure("- p99", "us", work, "p99_us")
     yield Measure("- requests", "requests/s", work, "requests_per_s")
-    yield Measure("- stalls over 50 ms meanwhile", "", work, "stalls", NO_STALLS)
+    yield Measure("- stalls over 50 ms under that load", "", work, "stalls", NO_STALLS)
 
 
 def _recovery(given: Options) -> Iterator[Measure]:

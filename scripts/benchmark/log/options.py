@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmark.options import GIGABYTE, ROUNDS_MAX
+from benchmark.options import GIGABYTE, ROUNDS_MAX, WARM_UP_SHARE
 from benchmark.servers import KAFKA, KWIRE, REPOSITORY
 
 RECOVERY, SYNC_ROUND, DURABLE, COMPACTION = "recovery", "sync-round", "durable", "compaction"
@@ -53,8 +53,8 @@ class Options:
     def disk_bytes(self) -> int:
         """What the largest work needs: each one cleans up behind itself."""
         compacted_gb = self.sizes.compact_gb * COPIES_WHILE_COMPACTING
-        # Both servers, both promises, two loads; and the warm-up, which is half of it.
-        produced_gb = self.sizes.produced_records * 1024 / GIGABYTE * 4 * 2 * (self.rounds + 0.5)
+        # Both servers under both promises, and the warm-up, which is half of it.
+        produced_gb = self.sizes.produced_records * 1024 / GIGABYTE * 4 * (1 + WARM_UP_SHARE)
         needs = {RECOVERY: self.sizes.log_gb, COMPACTION: compacted_gb, DURABLE: produced_gb}
         return int(max((needs.get(work, 1.0) for work in self.works), default=0.0) * GIGABYTE * DISK_RESERVE)
 

@@ -5,7 +5,7 @@ is written back first, so that the start does not compete with that.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from benchmark import procfs
@@ -21,8 +21,8 @@ TOPIC = "recovered"
 START_TIMEOUT_SECONDS = 600
 
 
-def run(stage: Stage, round_number: int) -> Iterator[Sample]:
-    for name in stage.servers(round_number):
+def run(stage: Stage, round_number: int, names: Sequence[str]) -> Iterator[Sample]:
+    for name in names:
         with stage.server(name, {}, START_TIMEOUT_SECONDS) as server:
             yield Sample(name, round_number, RECOVERY, _recover(stage, server))
 
@@ -30,7 +30,7 @@ def run(stage: Stage, round_number: int) -> Iterator[Sample]:
 def _recover(stage: Stage, server: RunningServer) -> dict[str, float]:
     records = int(stage.options.sizes.log_gb * GIGABYTE / KIBIBYTE)
     with Admin(server.address) as admin:
-        admin.create_topics([TOPIC], PARTITIONS, {})
+        admin.make_topic(TOPIC, PARTITIONS, {})
     filled = stage.tools.produce(server, TOPIC, records, KIBIBYTE, BULK_PRODUCER)
     with Admin(server.address) as admin:
         ends = admin.offsets(TOPIC, PARTITIONS)

@@ -42,28 +42,42 @@ def _execute(stage: Stage, samples: list[Sample]) -> None:
     given = stage.options
     works = [work for work in WORKS if work.name in given.works]
     share = _share(given)
-    progress = Progress(len(works) * given.rounds, sum(work.estimate_seconds for work in works) * given.rounds * share)
+    steps = [
+        (work, number, names)
+        for number in range(1, given.rounds + 1)
+        for work in works
+        for names in _turns(work, given.servers, number)
+    ]
+    progress = Progress(len(steps), sum(work.estimate_seconds for work in works) * given.rounds * share)
     with closing(progress):
-        for round_number in range(1, given.rounds + 1):
-            for work in works:
-                title = f"{work.name} · round {round_number}/{given.rounds}"
-                with progress.step(title, work.estimate_seconds * share):
-                    error = _attempt(work, stage, round_number, samples)
-                if error:
-                    progress.note(f"{title} failed: {error}")
+        for work, number, names in steps:
+            title = f"{work.name} · {' and '.join(names)} · round {number}/{given.rounds}"
+            part = len(names) / len(given.servers)
+            with progress.step(title, work.estimate_seconds * share * part):
+                error = _attempt(work, stage, number, names, samples)
+            if error:
+                progress.note(f"{title} failed: {error}")
+
+
+def _turns(work: LogWork, servers: Sequence[str], round_number: int) -> list[list[str]]:
+    """Who goes first changes with the round."""
+    names = list(servers)
+    if round_number % 2:
+        names.reverse()
+    return [names] if work.takes_turns else [[name] for name in names]
 
 
 def _share(given: Options) -> float:
     return 1.0 if given.sizes.request_seconds == FULL.request_seconds else QUICK_SHARE
 
 
-def _attempt(work: LogWork, stage: Stage, round_number: int, samples: list[Sample]) -> str | None:
+def _attempt(work: LogWork, stage: Stage, round_number: int, names: Sequence[str], samples: list[Sample]) -> str | None:
     """Every work has servers of its own, so the failure of one says nothing about the next."""
     try:
-        for sample in work.run(stage, round_number):
+        for sample in work.run(stage, round_number, names):
             samples.append(sample)
     except (ChildFailed, ServerDied, WireError, OSError) as error:
         reason = str(error) or type(error).__name__
-        samples.append(Sample("bench", round_number, work.name, error=reason))
+        samples.append(Sample(" and ".join(names), round_number, work.name, error=reason))
         return reason
     return None

@@ -1,7 +1,7 @@
 """Where a work is played: servers with settings of its own, each in a directory that goes with it."""
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -43,16 +43,15 @@ class Stage:
             if not self.options.keep:
                 shutil.rmtree(directory, ignore_errors=True)
 
-    def servers(self, round_number: int) -> list[str]:
-        """Who goes first changes with the round."""
-        names = list(self.options.servers)
-        return names[::-1] if round_number % 2 else names
-
 
 @dataclass(frozen=True)
 class LogWork:
-    """`run` gives each sample as soon as it is there, so that a failure takes no earlier ones with it."""
+    """`run`, for some servers in one round, gives each sample as soon as it is there: a failure takes none with it.
+
+    Where the servers take turns it is called once for all of them, otherwise once for each.
+    """
 
     name: str
     estimate_seconds: float
-    run: Callable[[Stage, int], Iterator[Sample]]
+    run: Callable[[Stage, int, Sequence[str]], Iterator[Sample]]
+    takes_turns: bool = False

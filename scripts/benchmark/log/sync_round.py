@@ -1,7 +1,7 @@
 """Sync rounds: how long the disk takes for 1, 6, 100 and 1,000 partitions that each got one record of 1 KiB."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from benchmark.histogram import Latencies
 from benchmark.log.options import SYNC_ROUND
@@ -19,8 +19,8 @@ def name_of(partitions: int) -> str:
     return f"{SYNC_ROUND}, {partitions}"
 
 
-def run(stage: Stage, round_number: int) -> Iterator[Sample]:
-    if KWIRE not in stage.options.servers:
+def run(stage: Stage, round_number: int, names: Sequence[str]) -> Iterator[Sample]:
+    if KWIRE not in names:
         return
     seconds = stage.options.sizes.sync_seconds
     for partitions in DIRTY_PARTITIONS:

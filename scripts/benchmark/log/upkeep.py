@@ -7,7 +7,7 @@ and one of the topics is compacted all the time. A run in which nothing was dele
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -64,8 +64,8 @@ BUSY = Phase("busy", {"retained": RETAINED, "compacted": COMPACTED})
 PHASES = (IDLE, BESIDE_LOAD, BUSY)
 
 
-def run(stage: Stage, round_number: int) -> Iterator[Sample]:
-    for name in stage.servers(round_number):
+def run(stage: Stage, round_number: int, names: Sequence[str]) -> Iterator[Sample]:
+    for name in names:
         settings = SETTINGS | (KAFKA_SETTINGS if name == KAFKA else {})
         with stage.server(name, settings) as server:
             yield _measure(server, stage.options.sizes.upkeep_seconds, round_number)
@@ -93,9 +93,9 @@ def _make_topics(server: RunningServer) -> None:
     with Admin(server.address) as admin:
         for phase in PHASES:
             for topic, configs in phase.topics.items():
-                admin.create_topics([topic], 1, configs)
+                admin.make_topic(topic, 1, configs)
         for promise in PROMISES:
-            admin.create_topics([_probed(promise.name)], 1, promise.configs[server.product.name])
+            admin.make_topic(_probed(promise.name), 1, promise.configs[server.product.name])
 
 
 def _probed(promise_name: str) -> str:
