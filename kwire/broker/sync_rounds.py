@@ -7,8 +7,10 @@ at the end of a loop turn, so that all requests of one turn are in it.
 
 import asyncio
 import logging
-from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from queue import SimpleQueue
+from threading import Thread
 
 from kwire.broker.partition import Partition
 from storage.errors import DiskFailure, StorageFailed
@@ -21,6 +23,8 @@ log = logging.getLogger("kwire.broker")
 LOOK_SECONDS = 1.0
 # When a sync could not even begin.
 RETRY_SECONDS = 0.5
+# At the stop: how long a round on a disk that hangs is waited for.
+CLOSE_SECONDS = 30.0
 
 Outcomes = list[StorageFailed | None]
 
@@ -28,16 +32,24 @@ Outcomes = list[StorageFailed | None]
 class SyncRounds:
     """Called from the event loop. `rounds` and `files` count what was done, `longest_seconds` is the longest round."""
 
-    def __init__(self, files: Files, data_dirs: Sequence[str]) -> None:
+    def __init__(
+        self, files: Files, data_dirs: Sequence[str], all_open: Callable[[], Iterable[Partition]] = tuple
+    ) -> None:
+        """`all_open` are the partitions that a failed sync of a whole file system may have harmed."""
         self._files = files
         self._data_dirs = tuple(data_dirs)
+        self._all_open = all_open
         self._loop = asyncio.get_running_loop()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="sync")
+        # Not an executor: a round is handed over in a third of the time.
+        self._jobs: SimpleQueue[list[LogSync] | None] = SimpleQueue()
+        self._thread = Thread(target=self._work, name="sync", daemon=True)
+        self._thread.start()
         # In the order in which they asked; a set would do if it kept one.
         self._dirty: dict[Partition, None] = {}
         self._running: list[tuple[Partition, LogSync, int]] = []
         self._began_at = 0.0
         self._is_begun = False
+        self._is_closed = False
         self._look: asyncio.TimerHandle | None = None
         self._idle: asyncio.Future[None] | None = None
         self.rounds = 0
@@ -66,9 +78,13 @@ class SyncRounds:
         """Finish the round that runs; nothing new is begun. The logs sync the rest themselves when they are closed."""
         if self._look is not None:
             self._look.cancel()
-        self._thread.shutdown(wait=True)
+        self._is_closed = True
+        self._jobs.put(None)
+        self._thread.join(CLOSE_SECONDS)
 
     def _begin(self) -> None:
+        if self._is_closed:  # what is dirty is synced when its log is closed
+            return
         dirty, self._dirty = self._dirty, {}
         self._running = []
         for partition in dirty:
@@ -87,24 +103,24 @@ class SyncRounds:
         self._began_at = self._loop.time()
         if self._look is None:
             self._look = self._loop.call_later(LOOK_SECONDS, self._look_after)
-        syncs = [sync for _, sync, _ in self._running]
-        try:
-            done = self._thread.submit(sync_all, self._files, self._data_dirs, syncs)
-        except RuntimeError:  # closed: the logs are synced when they are
-            self._rest()
-            return
-        done.add_done_callback(self._wake)
+        self._jobs.put([sync for _, sync, _ in self._running])
 
-    def _wake(self, done: "Future[Outcomes]") -> None:
-        # In the thread. When the loop is gone, so is everybody who waited.
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._end, done)
+    def _work(self) -> None:
+        """The thread: does what it is given, one round after the other, until it is given nothing."""
+        while (syncs := self._jobs.get()) is not None:
+            try:
+                outcomes = sync_all(self._files, self._data_dirs, syncs)
+            except Exception as error:
+                # Whatever it was, nobody may believe that these records are safe.
+                log.exception("a sync round failed")
+                outcomes = [StorageFailed(f"sync: {error}")] * len(syncs)
+            with suppress(RuntimeError):  # the loop is gone, and everybody who waited with it
+                self._loop.call_soon_threadsafe(self._end, outcomes)
 
-    def _end(self, done: "Future[Outcomes]") -> None:
+    def _end(self, outcomes: Outcomes) -> None:
         running, self._running = self._running, []
         self.rounds += 1
         self.longest_seconds = max(self.longest_seconds, self._loop.time() - self._began_at)
-        outcomes = done.result()
         for (partition, sync, readable_bytes), failure in zip(running, outcomes, strict=True):
             self.files += sync.file_count
             if failure is not None:

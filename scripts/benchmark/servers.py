@@ -55,9 +55,14 @@ class ApacheKafka(Product):
         kafka_port, controller_port = free_ports(2)
         argv = [str(APACHE_KAFKA / "format"), str(directory), str(kafka_port), str(controller_port)]
         run("format", argv, FORMAT_TIMEOUT_SECONDS)
-        with (directory / "server.properties").open("a") as properties:
-            properties.writelines(f"{name}={value}\n" for name, value in self._settings.items())
+        add_properties(directory, self._settings)
         return Launch([str(APACHE_KAFKA / "serve"), str(directory)], kafka_port, None, prints_ready=False)
+
+
+def add_properties(directory: Path, settings: Mapping[str, object]) -> None:
+    """For a Kafka's next start; of two values the later counts."""
+    with (directory / "server.properties").open("a") as properties:
+        properties.writelines(f"{name}={value}\n" for name, value in settings.items())
 
 
 class Kwire(Product):

@@ -14,7 +14,7 @@ from benchmark.loadgen import topic_name
 from benchmark.log.admin import Admin
 from benchmark.log.options import MANY_TOPICS
 from benchmark.log.promises import PAGE_CACHE
-from benchmark.log.stage import LogWork, Stage
+from benchmark.log.stage import LogWork, Stage, crash
 from benchmark.processes import ChildFailed
 from benchmark.samples import MEGABYTE, Sample, anonymous_mb, observe
 from benchmark.servers import KWIRE, RunningServer
@@ -93,7 +93,7 @@ class _TopicLoad:
         return {"stop_ms": stop_ms, **started(server, "clean")}
 
     def _kill_and_start(self, server: RunningServer) -> dict[str, float]:
-        server.kill()
+        crash(server)
         server.start()
         return started(server, "killed")
 

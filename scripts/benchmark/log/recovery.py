@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from benchmark import procfs
 from benchmark.log.admin import Admin, await_served
 from benchmark.log.options import RECOVERY
-from benchmark.log.stage import LogWork, Stage
+from benchmark.log.stage import LogWork, Stage, crash
 from benchmark.options import GIGABYTE
 from benchmark.samples import Sample, anonymous_mb
 from benchmark.servers import RunningServer
@@ -34,7 +34,7 @@ def _recover(stage: Stage, server: RunningServer) -> dict[str, float]:
     filled = stage.tools.produce(server, TOPIC, records, KIBIBYTE, BULK_PRODUCER)
     with Admin(server.address) as admin:
         ends = admin.offsets(TOPIC, PARTITIONS)
-    server.kill()
+    crash(server)
     os.sync()
     with ThreadPoolExecutor(1) as watcher:
         served = watcher.submit(await_served, server.address, TOPIC, ends, START_TIMEOUT_SECONDS)

@@ -52,7 +52,7 @@ def _execute(stage: Stage, samples: list[Sample]) -> None:
     with closing(progress):
         for work, number, names in steps:
             title = f"{work.name} · {' and '.join(names)} · round {number}/{given.rounds}"
-            part = len(names) / len(given.servers)
+            part = len(names) / len(set(given.servers) & set(work.servers))
             with progress.step(title, work.estimate_seconds * share * part):
                 error = _attempt(work, stage, number, names, samples)
             if error:
@@ -61,7 +61,7 @@ def _execute(stage: Stage, samples: list[Sample]) -> None:
 
 def _turns(work: LogWork, servers: Sequence[str], round_number: int) -> list[list[str]]:
     """Who goes first changes with the round."""
-    names = list(servers)
+    names = [name for name in servers if name in work.servers]
     if round_number % 2:
         names.reverse()
     return [names] if work.takes_turns else [[name] for name in names]

@@ -9,9 +9,20 @@ from pathlib import Path
 
 from benchmark.log.options import Options
 from benchmark.samples import Sample
-from benchmark.servers import KAFKA, KWIRE, START_TIMEOUT_SECONDS, ApacheKafka, Kwire, Product, RunningServer
+from benchmark.servers import (
+    KAFKA,
+    KWIRE,
+    START_TIMEOUT_SECONDS,
+    ApacheKafka,
+    Kwire,
+    Product,
+    RunningServer,
+    add_properties,
+)
 from benchmark.tools import Tools
 
+# A killed Kafka waits at its start until the session of its former self has run out, 9 s by default.
+SHORT_SESSION: dict[str, object] = {"broker.session.timeout.ms": 1000, "broker.heartbeat.interval.ms": 300}
 PRODUCTS: dict[str, Callable[[Mapping[str, object]], Product]] = {KAFKA: ApacheKafka, KWIRE: Kwire}
 
 
@@ -44,6 +55,13 @@ class Stage:
                 shutil.rmtree(directory, ignore_errors=True)
 
 
+def crash(server: RunningServer) -> None:
+    """Kill it, and let the next start show what there is to be recovered and nothing else."""
+    server.kill()
+    if server.product.name == KAFKA:
+        add_properties(server.directory, SHORT_SESSION)
+
+
 @dataclass(frozen=True)
 class LogWork:
     """`run`, for some servers in one round, gives each sample as soon as it is there: a failure takes none with it.
@@ -55,3 +73,4 @@ class LogWork:
     estimate_seconds: float
     run: Callable[[Stage, int, Sequence[str]], Iterator[Sample]]
     takes_turns: bool = False
+    servers: tuple[str, ...] = (KAFKA, KWIRE)
