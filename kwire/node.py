@@ -70,7 +70,7 @@ class Node:
         is_first_start = self._metastore.get(NODE_KEY) is None
         cluster_id, leader_epoch = await self._register()
         clock = SystemClock()
-        self._syncs = SyncRounds(self._files, self._store.data_dirs)
+        self._syncs = SyncRounds(self._files, self._store.data_dirs, lambda: tuple(topics.open_partitions))
         topics = Topics(self._metastore, self._store, self.config, clock, leader_epoch, self._syncs)
         if not is_first_start:
             self._remove_unknown(topics)

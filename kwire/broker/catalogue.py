@@ -69,7 +69,9 @@ class Catalogue:
     def partition_counts(self) -> Iterator[tuple[str, int]]:
         """All names and how many partitions each has; much quicker than all facts."""
         counts = self._partition_counts
-        return ((name, counts.get(name, 1)) for name in self.names())
+        for key in tuple(self._keys.values()):
+            name = key.removeprefix(KEY_PREFIX)
+            yield name, counts.get(name, 1)
 
     def find(self, name: str) -> TopicFacts | None:
         entry = self._metastore.get(KEY_PREFIX + name)
@@ -88,8 +90,8 @@ class Catalogue:
 
     def facts(self) -> Iterator[TopicFacts]:
         """Of all topics of this moment, one after the other; those that go meanwhile are left out."""
-        for name in self.names():
-            facts = self.find(name)
+        for key in tuple(self._keys.values()):
+            facts = self.find(key.removeprefix(KEY_PREFIX))
             if facts is not None:
                 yield facts
 

@@ -37,6 +37,8 @@ V = TypeVar("V")
 
 # To look at one log takes some ten microseconds; after this many the loop gets its turn.
 LOGS_PER_TURN = 100
+# To open a log takes half a millisecond; those not looked at for longest come first.
+CLOSED_PER_LOOK = 10
 # Logs that are not open and remembered for later; of more, the ones longest known are forgotten until they are opened.
 REMEMBERED_MAX = 10_000
 # Partitions whose trouble is kept in words.
@@ -173,13 +175,17 @@ class Cleaning:
 
     def _candidates(self, now_ms: int) -> list[Partition]:
         opened = [one for one in self._topics.open_partitions if one.settings.is_compacted]
+        closed_count = 0
         for place in [place for place, due_ms in self._due.items() if due_ms <= now_ms]:
             topic = self._topics.get_by_id(place[0])
             partition = topic.partition(place[1]) if topic is not None else None
             if partition is None or not partition.settings.is_compacted:
                 del self._due[place]
-            elif not partition.is_open:
+            elif not partition.is_open and self._resting.get(place, 0) <= now_ms:
                 opened.append(partition)
+                closed_count += 1
+                if closed_count == CLOSED_PER_LOOK:
+                    break
         return opened
 
     async def _look(self, topic: Topic, partition: Partition, now_ms: int) -> _Choice | None:

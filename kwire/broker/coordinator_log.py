@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from kwire.broker.partition import OnReached, Partition
 from kwire.broker.topics import Topics
 from storage.batch import Record, build_batch, check_batch, parse_header, read_records
+from storage.errors import DamagedLog
 
 REPLAY_BYTES = 1024 * 1024
 BATCH_RECORDS_BYTES_MAX = 64 * 1024 * 1024
@@ -31,7 +32,11 @@ class CoordinatorLog:
         partition = topic.partition(shard) if topic else None
         if partition is None:
             return
-        offset = partition.log.log_start_offset
+        log = partition.log
+        if log.damage is not None or partition.high_watermark < log.log_end_offset:
+            # What is lost, or not safe yet, may be a commit: nobody may be told that there was none.
+            raise DamagedLog(f"{self._topic_name}-{shard} cannot be read to its end")
+        offset = log.log_start_offset
         while offset < partition.high_watermark:
             view = partition.read(offset, REPLAY_BYTES).view
             position = 0

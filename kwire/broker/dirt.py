@@ -61,7 +61,8 @@ def find_dirt(partition: Partition, now_ms: int) -> Dirt:
 
 
 def _uncleanable_offset(partition: Partition, log: Log) -> int:
-    return min([partition.high_watermark, log.synced_offset, *(one.start_offset for one in log.quarantined)])
+    # What is above the log's synced offset may be cleaned: a segment with a finished seal was synced with it.
+    return min([partition.high_watermark, *(one.start_offset for one in log.quarantined)])
 
 
 def is_bounded(settings: TopicSettings) -> bool:

@@ -223,7 +223,7 @@ class Partition:
         log = self._log
         if log is None:
             return None
-        if not log.is_writable:  # broken, or deleted
+        if not log.is_writable and log.damage is None:  # broken, or deleted
             self._give_up(lambda one: True, _takes_no_more())
             return None
         sync = log.begin_sync()
@@ -242,7 +242,10 @@ class Partition:
             return
         sync.finish()
         log = self._log
-        if log is not None and log.log_end_offset - log.synced_offset < self.settings.unsynced_messages_max:
+        if log is not None and log.synced_offset < sync.end_offset:
+            # Another sync of this log has failed meanwhile, so the log does not believe this one.
+            self._give_up(lambda one: True, _takes_no_more())
+        elif log is not None and log.log_end_offset - log.synced_offset < self.settings.unsynced_messages_max:
             self.readable_bytes = self.appended_bytes
             self.advance(log.log_end_offset)
         elif sync.end_offset > self.high_watermark:
@@ -272,7 +275,11 @@ class Partition:
         log = self._log
         if log is None:
             return True
-        is_in_use = self.is_syncing or self._awaited or self._is_flush_due
+        is_in_use = self.is_syncing or self._awaited
+        if not is_in_use and log.is_writable and log.synced_offset < log.log_end_offset:
+            # With `os` nobody else asks for it, and a log that is not synced cannot be put away.
+            self._syncs.add(self)
+            return False
         # A log with harm stays, so that the metrics go on telling of it.
         if is_in_use or log.quarantined or log.damage is not None or not log.park():
             return False
@@ -307,6 +314,13 @@ class Partition:
         Whoever asks has appended up to `offset` just now, so the offsets asked for rise, and a call waits at most for
         a later one that was asked for before (of a batch that is sent a second time).
         """
+        if self.high_watermark < offset and self._log is None:
+            # Made anew since then: how far it may be read is known once it is open.
+            try:
+                self.log  # noqa: B018
+            except StorageError as error:
+                call(KafkaError(code_of(error), str(error)))
+                return
         if self.high_watermark >= offset:
             call(None)
             return

@@ -15,6 +15,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
+from itertools import islice
 from typing import NamedTuple, Protocol, TypeVar
 
 from kwire.broker.deletions import Deletions, is_deleted
@@ -181,17 +182,20 @@ class Retention:
     # --- logs that are not open
 
     async def _round_of_closed(self) -> None:
-        folders = self._stored.partition_folders
-        for gone in [folder for folder in self._looks if folder not in folders]:
-            del self._looks[gone]
+        # Taken over name by name, so that what is known of deleted topics goes without a look at everything.
+        before, self._looks = self._looks, {}
+        counts = self._topics.catalogue.partition_counts()
+        folders = (f"{name}-{index}" for name, count in counts for index in range(count))
         # What is opened meanwhile is told apart later, by the partition itself.
         opened = {f"{one.topic_name}-{one.index}" for one in self._topics.open_partitions}
         portion: list[_Closed] = []
-        for some in _portions(folders, NAMES_PER_TURN):
+        while some := list(islice(folders, NAMES_PER_TURN)):
             for folder in some:
                 if folder in opened:
-                    self._looks.pop(folder, None)
-                elif (closed := self._due(folder)) is not None:
+                    continue
+                if (known := before.get(folder)) is not None:
+                    self._looks[folder] = known
+                if (closed := self._due(folder)) is not None:
                     portion.append(closed)
                 if len(portion) == FOLDERS_PER_PORTION:
                     await self._judge_closed(portion)

@@ -7,13 +7,15 @@ at the end of a loop turn, so that all requests of one turn are in it.
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from itertools import islice
 from queue import SimpleQueue
 from threading import Thread
 
 from kwire.broker.partition import Partition
-from storage.errors import DiskFailure, StorageFailed
+from storage.errors import DiskFailure, FileSystemFailed, StorageFailed
 from storage.files import Files
 from storage.syncing import LogSync, sync_all
 
@@ -23,6 +25,8 @@ log = logging.getLogger("kwire.broker")
 LOOK_SECONDS = 1.0
 # When a sync could not even begin.
 RETRY_SECONDS = 0.5
+# To take one in takes the loop five microseconds and a descriptor; the others are in the next round.
+LOGS_PER_ROUND_MAX = 500
 # At the stop: how long a round on a disk that hangs is waited for.
 CLOSE_SECONDS = 30.0
 
@@ -47,6 +51,8 @@ class SyncRounds:
         # In the order in which they asked; a set would do if it kept one.
         self._dirty: dict[Partition, None] = {}
         self._running: list[tuple[Partition, LogSync, int]] = []
+        # Those that could not even be begun, and since when.
+        self._delayed: dict[Partition, float] = {}
         self._began_at = 0.0
         self._is_begun = False
         self._is_closed = False
@@ -85,16 +91,26 @@ class SyncRounds:
     def _begin(self) -> None:
         if self._is_closed:  # what is dirty is synced when its log is closed
             return
-        dirty, self._dirty = self._dirty, {}
+        dirty = list(islice(self._dirty, LOGS_PER_ROUND_MAX))
+        for partition in dirty:
+            del self._dirty[partition]
         self._running = []
         for partition in dirty:
             try:
                 sync = partition.begin_sync()
             except DiskFailure:
                 # No descriptor is to be had. Nothing is lost: those who wait, wait for a later round.
-                log.exception("%s-%d cannot be synced yet", partition.topic_name, partition.index)
+                now = self._loop.time()
+                if partition not in self._delayed:
+                    log.exception("%s-%d cannot be synced yet", partition.topic_name, partition.index)
+                partition.give_up_after(int((now - self._delayed.setdefault(partition, now)) * 1000))
                 self._loop.call_later(RETRY_SECONDS, self.add, partition)
                 continue
+            except Exception:
+                # One reader that fails when it is told must not end the rounds for all.
+                log.exception("at the sync of %s-%d", partition.topic_name, partition.index)
+                continue
+            self._delayed.pop(partition, None)
             if sync is not None:
                 self._running.append((partition, sync, partition.appended_bytes))
         if not self._running:
@@ -136,10 +152,19 @@ class SyncRounds:
             except Exception:
                 # One reader that fails must not keep the others from being told.
                 log.exception("after the sync of %s-%d", partition.topic_name, partition.index)
+        for failure in outcomes:
+            if isinstance(failure, FileSystemFailed):
+                self._mourn(failure)
         if self._dirty:
             self._begin()
         else:
             self._rest()
+
+    def _mourn(self, failure: FileSystemFailed) -> None:
+        """A whole file system could not be synced: pages of logs that were not in the round may be lost as well."""
+        for partition in self._all_open():
+            if partition.is_open and partition.log.directory.startswith(os.path.join(failure.data_dir, "")):
+                partition.log.poison(failure)
 
     def _rest(self) -> None:
         if self._dirty:

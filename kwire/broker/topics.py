@@ -8,7 +8,7 @@ import asyncio
 import logging
 import re
 import uuid
-from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -107,6 +107,8 @@ class Topics:
         self._creating = asyncio.Lock()
         self.leader_epoch = leader_epoch
         self.open_partitions: dict[Partition, None] = {}
+        # Called whenever a log has been opened or touched: somebody sees to it that not too many are.
+        self.on_opened: Callable[[], None] | None = None
         self.stored_bytes: dict[str, int] = {}
         self.catalogue = Catalogue(metastore, self._check_stored)
 
@@ -170,6 +172,8 @@ class Topics:
     def _note_open(self, partition: Partition) -> None:
         self.open_partitions.pop(partition, None)
         self.open_partitions[partition] = None
+        if self.on_opened is not None:
+            self.on_opened()
 
     # --- changes
 
@@ -252,6 +256,9 @@ class Topics:
             partition.settings = topic.settings
             if partition.is_open:
                 partition.log.settings = self._log_settings(topic.settings)
+                if topic.settings.is_group_synced and partition.log.synced_offset < partition.log.log_end_offset:
+                    # What was shown from the page cache so far is to be safe from now on.
+                    self._syncs.add(partition)
 
     async def get_or_create(self, name: str) -> Topic:
         """A topic as auto-creation makes it: `num.partitions`, no settings of its own, unless the server knows it."""

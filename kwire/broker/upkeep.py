@@ -24,7 +24,7 @@ NO_BOUND = 2**63
 class Upkeep:
     """A round over all open logs every minute: forgets silent producers, gives back what idle segments hold.
 
-    `open_max` bounds how many logs are open; who opens many at once calls `opened`, so that nobody waits for a second.
+    `open_max` bounds how many logs are open.
     `parked_count` counts the logs that were put away for it.
     """
 
@@ -41,6 +41,7 @@ class Upkeep:
         self._marks: dict[Partition, int] = {}
         self._passed_count = 0
         self.parked_count = 0
+        topics.on_opened = self.opened
 
     def close(self) -> None:
         self._timer.cancel()

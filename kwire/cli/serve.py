@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 import sys
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from kwire.node import Node
 
 # A thread that works in Python may hold the loop up for this long; the default of 5 ms is far above our latencies.
+STOP_SECONDS_MAX = 120.0
 SWITCH_INTERVAL_SECONDS = 0.0005
 
 
@@ -83,7 +85,12 @@ async def _serve(config: Config) -> int:
         return 1
     print(_ready_line(node), flush=True)
     await stopping.wait()
+    # A disk that hangs must not keep the process for ever; ended like this it counts as killed, and recovers.
+    guard = threading.Timer(STOP_SECONDS_MAX, os._exit, [1])
+    guard.daemon = True
+    guard.start()
     await node.stop()
+    guard.cancel()
     return 0
 
 

@@ -11,8 +11,10 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 from kwire.broker.partition import Partition, code_of
+from kwire.broker.turns import OPENS_PER_TURN, open_in_turns
 from kwire.broker.waits import LongPoll
 from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.context import Context
@@ -39,12 +41,39 @@ WARM_UPS_MAX = 3
 def handle(context: Context, request: FetchRequest) -> FetchResponse | Awaitable[FetchResponse]:
     if request.session_id != NO_SESSION or request.session_epoch not in (FINAL_EPOCH, INITIAL_EPOCH):
         return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND, responses=[])
+    if sum(len(asked.partitions) for asked in request.topics) > OPENS_PER_TURN:
+        closed = _closed(context, request)
+        if len(closed) > OPENS_PER_TURN:
+            return _answer_when_open(context, request, closed)
+    return _answer(context, request)
+
+
+def _answer(context: Context, request: FetchRequest) -> FetchResponse | Awaitable[FetchResponse]:
     attempt = _Attempt(context, request)
     if attempt.warm_ups:
         return _answer_when_warm(context, request, attempt)
     if attempt.is_enough:
         return attempt.response
     return _answer_when_grown(context, request, attempt)
+
+
+def _closed(context: Context, request: FetchRequest) -> list[Partition]:
+    """The partitions asked for whose log is not open."""
+    topics = context.services.topics
+    by_id = context.api_version >= FIRST_TOPIC_ID_VERSION
+    found = []
+    for asked in request.topics:
+        topic = topics.get_by_id(asked.topic_id) if by_id else topics.get(asked.topic)
+        if topic is not None:
+            named = [topic.partition(one.partition) for one in asked.partitions]
+            found += [partition for partition in named if partition is not None and not partition.is_open]
+    return found
+
+
+async def _answer_when_open(context: Context, request: FetchRequest, closed: list[Partition]) -> FetchResponse:
+    await open_in_turns(closed)
+    answer = _answer(context, request)
+    return answer if isinstance(answer, FetchResponse) else await answer
 
 
 class _Attempt:
@@ -154,7 +183,8 @@ class _Attempt:
 async def _answer_when_warm(context: Context, request: FetchRequest, attempt: _Attempt) -> FetchResponse:
     """Pages that are not in memory are fetched by threads, then everything is looked at again."""
     for _ in range(WARM_UPS_MAX):
-        await context.services.cold_reads.do(attempt.warm_ups)
+        with suppress(StorageError):  # met again by the read, which tells it of the one partition it is about
+            await context.services.cold_reads.do(attempt.warm_ups)
         attempt = _Attempt(context, request)
         if not attempt.warm_ups:
             break

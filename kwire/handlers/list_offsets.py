@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from kwire.broker.partition import Partition, code_of
 from kwire.broker.time_search import TimeSearch, search_largest_time, search_time
+from kwire.broker.turns import OPENS_PER_TURN, open_in_turns
 from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.context import Context
 from kwire.handlers.epochs import check_epoch
@@ -51,6 +52,32 @@ class _Outdated(Exception):
 
 
 def handle(
+    context: Context, request: ListOffsetsRequest
+) -> ListOffsetsResponse | Coroutine[Any, Any, ListOffsetsResponse]:
+    closed = _closed(context, request)
+    return _answer_when_open(context, request, closed) if len(closed) > OPENS_PER_TURN else _look(context, request)
+
+
+def _closed(context: Context, request: ListOffsetsRequest) -> list[Partition]:
+    """The partitions asked for whose log is not open."""
+    found = []
+    for asked in request.topics:
+        topic = context.services.topics.get(asked.name)
+        if topic is not None:
+            named = [topic.partition(one.partition_index) for one in asked.partitions]
+            found += [partition for partition in named if partition is not None and not partition.is_open]
+    return found
+
+
+async def _answer_when_open(
+    context: Context, request: ListOffsetsRequest, closed: list[Partition]
+) -> ListOffsetsResponse:
+    await open_in_turns(closed)
+    answer = _look(context, request)
+    return answer if isinstance(answer, ListOffsetsResponse) else await answer
+
+
+def _look(
     context: Context, request: ListOffsetsRequest
 ) -> ListOffsetsResponse | Coroutine[Any, Any, ListOffsetsResponse]:
     answers = []

@@ -7,6 +7,7 @@ from kwire.broker.coordinator_log import CoordinatorLog
 from kwire.broker.topics import OFFSETS_TOPIC
 from kwire.errors import ErrorCode, KafkaError
 from storage.batch import Record, build_batch, check_batch
+from storage.errors import DamagedLog
 from tests.support.node import QuietNode, in_loop
 
 KeyValue = tuple[bytes, bytes | None]
@@ -83,6 +84,18 @@ async def test_records_without_a_key_are_left_out(node: QuietNode) -> None:
     batch = memoryview(build_batch([Record(None, b"noise", 0), Record(b"key", b"value", 0)]))
     partition.append(batch, check_batch(batch))
     assert list(log.replay(0)) == [(b"key", b"value")]
+
+
+@in_loop
+async def test_shard_that_cannot_be_read_to_its_end_is_not_called_loaded(node: QuietNode) -> None:
+    log = await open_log(node)
+    log.append(0, [(b"a", b"")], node.clock.now_ms())
+    log.append(0, [(b"b", b"")], node.clock.now_ms())
+    topic = node.topics.get(OFFSETS_TOPIC)
+    assert topic is not None
+    topic.partitions[0].high_watermark = 1  # the rest is not safe yet
+    with pytest.raises(DamagedLog):
+        list(log.replay(0))
 
 
 @in_loop

@@ -328,11 +328,16 @@ async def test_parked_partition_goes_on_where_it_was(node: QuietNode) -> None:
 
 
 @in_loop
-async def test_partition_with_unsynced_records_is_not_parked(node: QuietNode) -> None:
-    partition = await node.create_partition(kwire_log_sync="os")
-    append(partition)
-    assert not partition.park()
-    assert partition.is_open
+async def test_partition_made_anew_knows_how_far_it_may_be_read(node: QuietNode) -> None:
+    """Its topic was put away and nobody held it; whoever remembers an offset asks the next object for it."""
+    partition = await node.create_partition()
+    append(partition, count=3)
+    node.restart()
+    topic = node.topics.get("t")
+    assert topic is not None
+    told: list[KafkaError | None] = []
+    topic.partitions[0].on_reached(3, told.append)
+    assert told == [None]
 
 
 @in_loop

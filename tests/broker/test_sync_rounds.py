@@ -15,6 +15,8 @@ from kwire.broker.sync_rounds import SyncRounds
 from kwire.errors import ErrorCode, KafkaError
 from kwire.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from storage.batch import check_batch
+from storage.errors import StorageFailed
+from storage.syncing import FILES_ONE_BY_ONE_MAX
 from tests.support.batches import make_batch
 from tests.support.faulty_files import FaultyFiles
 from tests.support.node import QuietNode, in_loop
@@ -39,6 +41,10 @@ class SlowDisk(FaultyFiles):
         """Nobody gets past the gate from now on."""
         self.gate.clear()
         self.forget_the_past()
+
+    def duplicate(self, fd: int) -> int:
+        self._enter("duplicate")
+        return super().duplicate(fd)
 
     def fdatasync(self, fd: int) -> None:
         self.entered.release()
@@ -275,3 +281,77 @@ async def test_produce_is_told_of_a_failed_sync(tmp_path: Path) -> None:
         answer = await world.node.ask(ProduceRequest(acks=-1, timeout_ms=60_000, topic_data=topics), 13)
         (one,) = answer.responses[0].partition_responses
         assert (one.error_code, one.base_offset) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
+
+
+@in_loop
+async def test_failed_file_system_ends_logs_that_were_not_in_the_round(tmp_path: Path) -> None:
+    async with made_world(tmp_path) as world:
+        world.rounds._all_open = lambda: tuple(world.node.topics.open_partitions)
+        topic = await world.node.create("t", FILES_ONE_BY_ONE_MAX + 2)
+        idle, *busy = topic.partitions
+        append(idle)
+        await world.settled()
+        world.disk.fail_next("syncfs", errno.EIO)
+        for partition in busy:
+            append(partition)
+        await world.settled()
+        assert not any(partition.log.is_writable for partition in topic.partitions)
+        assert [partition.high_watermark for partition in topic.partitions] == [1, *[0] * len(busy)]
+
+
+@in_loop
+async def test_time_limits_hold_while_no_descriptor_is_to_be_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sync_rounds, "RETRY_SECONDS", 0.01)
+    async with made_world(tmp_path) as world:
+        partition = await world.node.create_partition()
+        append(partition)
+        await world.settled()
+        world.disk.break_down("duplicate", errno.EMFILE)
+        answered: asyncio.Future[KafkaError | None] = asyncio.get_running_loop().create_future()
+        partition.on_reached(append(partition), answered.set_result, 30)
+        error = await asyncio.wait_for(answered, WAIT_SECONDS)
+        assert error is not None
+        assert error.code is ErrorCode.REQUEST_TIMED_OUT
+        world.disk.repair()
+        async with asyncio.timeout(WAIT_SECONDS):
+            while partition.high_watermark < 2:
+                await asyncio.sleep(0.001)
+
+
+@in_loop
+async def test_sync_that_the_log_does_not_believe_is_not_told_as_done(tmp_path: Path) -> None:
+    """Another sync of the log fails while this one is on its way back to the loop."""
+    async with made_world(tmp_path) as world:
+        partition = await world.node.create_partition()
+        world.disk.shut()
+        told: list[KafkaError | None] = []
+        partition.on_reached(append(partition), told.append)
+        await world.entered()
+        partition.log.poison(StorageFailed("sync of another file"))
+        world.disk.gate.set()
+        await world.settled()
+        assert [error and error.code for error in told] == [ErrorCode.KAFKA_STORAGE_ERROR]
+        assert partition.high_watermark == 0
+
+
+@in_loop
+async def test_topic_that_becomes_synced_has_its_tail_synced(tmp_path: Path) -> None:
+    async with made_world(tmp_path) as world:
+        topic = await world.node.create("t", kwire_log_sync="os")
+        partition = topic.partitions[0]
+        append(partition)
+        await world.node.topics.configure(topic, {})
+        await world.settled()
+        assert partition.log.synced_offset == 1
+
+
+@in_loop
+async def test_idle_page_cache_log_is_synced_and_then_parked(tmp_path: Path) -> None:
+    async with made_world(tmp_path) as world:
+        partition = await world.node.create_partition(kwire_log_sync="os")
+        append(partition)
+        assert not world.node.topics.park(partition)
+        await world.settled()
+        assert world.node.topics.park(partition)
