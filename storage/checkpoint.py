@@ -124,10 +124,10 @@ class CheckpointFile:
     Once it is retired the directory is not touched any more: it may soon belong to another log of the same name.
     """
 
-    __slots__ = ("_directory", "_files", "_lock", "_synced", "_taken", "_written", "log_start_offset")
+    __slots__ = ("_files", "_lock", "_synced", "_taken", "_written", "directory", "log_start_offset")
 
     def __init__(self, directory: str, files: Files) -> None:
-        self._directory = directory
+        self.directory = directory
         self._files = files
         self._lock = threading.RLock()
         self._taken = 0
@@ -138,20 +138,22 @@ class CheckpointFile:
 
     @property
     def _path(self) -> str:
-        return os.path.join(self._directory, CHECKPOINT_NAME)
+        return os.path.join(self.directory, CHECKPOINT_NAME)
 
     def take_number(self) -> int:
         """Numbers order the checkpoints; taken by the log's thread when the facts are gathered."""
         self._taken += 1
         return self._taken
 
-    def write(self, number: int, checkpoint: Checkpoint, *, sync: bool = False) -> None:
+    def write(self, number: int, checkpoint: Checkpoint, *, sync: bool = False, is_hasty: bool = False) -> None:
+        """Waits for the disk, so that a power cut leaves the old one or the new one, unless it ``is_hasty``."""
         with self._lock:
             if number <= self._written:
                 return
-            if checkpoint.log_start_offset < self.log_start_offset:
+            # Not above its own end: what lies between would never be looked at, nor the producers who wrote it known.
+            if checkpoint.log_start_offset < self.log_start_offset <= checkpoint.offset:
                 checkpoint = replace(checkpoint, log_start_offset=self.log_start_offset)
-            self._files.replace_file(self._path, checkpoint.encode(), sync=sync)
+            self._files.replace_file(self._path, checkpoint.encode(), sync=sync, sync_content=not is_hasty)
             self._written = number
             if sync:
                 self._synced = number

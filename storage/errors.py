@@ -84,6 +84,17 @@ class StorageFailed(DiskFailure):
     """
 
 
+class FileSystemFailed(StorageFailed):
+    """A sync of a whole file system failed: each log in ``data_dir`` may have lost pages, also one without a part."""
+
+    def __init__(self, message: str, error_number: int | None, data_dir: str) -> None:
+        super().__init__(message, error_number)
+        self.data_dir = data_dir
+
+    def __reduce__(self) -> tuple[type[FileSystemFailed], tuple[str, int | None, str]]:
+        return FileSystemFailed, (str(self), self.error_number, self.data_dir)
+
+
 class LogClosed(StorageError):
     """The log was closed or deleted while somebody still held it."""
 

@@ -16,7 +16,6 @@ from typing import Final
 BytesLike = bytes | bytearray | memoryview
 
 _BOOT_ID_PATH: Final = "/proc/sys/kernel/random/boot_id"
-_ZEROS: Final = bytes(64 * 1024)
 _FILE_MODE: Final = 0o644
 _DIRECTORY_MODE: Final = 0o755
 
@@ -65,12 +64,6 @@ class Files:
             written = self.pwrite(fd, view, position)
             view = view[written:]
             position += written
-
-    def zero(self, fd: int, start: int, end: int) -> None:
-        while start < end:
-            size = min(len(_ZEROS), end - start)
-            self.write_all(fd, memoryview(_ZEROS)[:size], start)
-            start += size
 
     def pread(self, fd: int, size: int, position: int) -> bytes:
         """Up to ``size`` bytes; less only at the end of the file."""
@@ -179,13 +172,26 @@ class Files:
         finally:
             self.close(fd)
 
-    def replace_file(self, path: str, data: BytesLike, *, sync: bool) -> None:
-        """Put ``data`` in the place of ``path`` at once: a reader finds the old or the new content, never a mix."""
+    def forget(self, fd: int, start: int, end: int) -> None:
+        """Drop the cached pages of these bytes that are not waiting to be written; they are read from the disk again.
+
+        After a failed sync the cache may show bytes that the disk does not have.
+        """
+        start -= start % mmap.PAGESIZE
+        end += -end % mmap.PAGESIZE
+        if start < end:
+            os.posix_fadvise(fd, start, end - start, os.POSIX_FADV_DONTNEED)
+
+    def replace_file(self, path: str, data: BytesLike, *, sync: bool, sync_content: bool = False) -> None:
+        """Put ``data`` in the place of ``path`` at once: a reader finds the old or the new content, never a mix.
+
+        After a power cut that holds with ``sync_content``; with ``sync`` it is the new content when this has returned.
+        """
         temporary = path + ".new"
         fd = self.create(temporary)
         try:
             self.write_all(fd, data, 0)
-            if sync:
+            if sync or sync_content:
                 self.fsync(fd)
         finally:
             self.close(fd)

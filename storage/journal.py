@@ -54,6 +54,10 @@ class Journal:
         with disk_errors(f"open {path}"):
             fd = files.open_write(path)
             try:
+                # What is read counts as committed, so it has to be on the disk: what a killed process left is brought
+                # there, and what a failed sync left in the cache only is not believed.
+                files.fsync(fd)
+                files.forget(fd, 0, files.size(fd))
                 data = files.pread(fd, files.size(fd), 0)
                 records, end = decode_journal(path, data)
                 if end < len(MAGIC):

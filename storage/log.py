@@ -10,7 +10,6 @@ shrinks. Thread rule: all methods belong to one thread.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from copy import copy
@@ -30,7 +29,6 @@ from storage.log_durability import DurableLog
 from storage.log_reading import Damage as Damage
 from storage.log_reading import LogState as LogState
 from storage.producers import ProducerStates
-from storage.quarantine import QUARANTINE_NAME, Quarantine, add_range, write_quarantine
 from storage.replacement import Manifest, NewSegment, SegmentSwap, check_order
 from storage.segment import LogSegment
 from storage.settings import Background, LogSettings
@@ -130,7 +128,7 @@ class Log(DurableLog):
         active = self._active
         if active is None:
             return
-        if active.is_sealed:
+        if active.is_sealed or active.is_spoiled:
             self._roll_offset = -1
             return
         self._roll_offset = active.base_offset + _RELATIVE_OFFSET_MAX
@@ -176,7 +174,11 @@ class Log(DurableLog):
         ):
             segment = self._append_with_care(batch, size, offset, last_offset, timestamp, now_ms)
         else:
-            segment.append(batch, size, offset, last_offset, timestamp)
+            try:
+                segment.append(batch, size, offset, last_offset, timestamp)
+            except DiskFailure:
+                self._set_roll_limits()
+                raise
         # The batch is stored: nothing below may fail.
         self.log_end_offset = last_offset + 1
         if leader_epoch != self.epochs.latest:
@@ -198,16 +200,25 @@ class Log(DurableLog):
                 self._notes = (*self._notes, self._on_first_append())
             self._on_first_append = None
             self._segment_bytes = self._settings.segment_bytes
-            segment = self._active
-            if (
-                segment is not None
-                and segment.size_bytes + size <= self._segment_bytes
+        segment = self._active
+        # One that a start left without a batch takes whatever comes: the next one would have the same name.
+        is_empty = segment is not None and not segment.size_bytes and not segment.is_sealed
+        if segment is not None and (
+            is_empty
+            or (
+                segment.size_bytes + size <= self._segment_bytes
                 and timestamp <= self._roll_timestamp
                 and now_ms <= self._roll_wall_ms
                 and last_offset <= self._roll_offset
-            ):
+            )
+        ):
+            if is_empty:
+                segment.first_timestamp = max(timestamp, NO_TIMESTAMP)
+            try:
                 segment.append(batch, size, offset, last_offset, timestamp)
-                return segment
+            finally:
+                self._set_roll_limits()
+            return segment
         return self._append_to_next_segment(batch, size, offset, last_offset, timestamp, now_ms)
 
     def _append_to_next_segment(
@@ -257,7 +268,7 @@ class Log(DurableLog):
     def roll(self, now_ms: int) -> None:
         """Close the segment in use; the next append starts a new one. Nothing happens if there is nothing to close."""
         active = self._active
-        if active is None or active.is_sealed or self._refusal is not None:
+        if active is None or active.is_sealed or not active.size_bytes or self._refusal is not None:
             return
         active.load_for_seal()
         self._leave_unsynced(active)
@@ -357,7 +368,8 @@ class Log(DurableLog):
             self._set_roll_limits()
             return list(removed)
 
-        self._swap = SegmentSwap(self._directory, self._files, manifest, self._checkpoint_file, checkpoint, end)
+        new_sizes = {new.base_offset: new.size_bytes for new in added}
+        self._swap = SegmentSwap(self._files, manifest, new_sizes, self._checkpoint_file, checkpoint, end)
         return self._swap
 
     def _check_replacement(self, removed: Sequence[LogSegment], added: Sequence[NewSegment]) -> int:
@@ -451,7 +463,6 @@ class Log(DurableLog):
         checkpoint = replace(
             self._describe(last, end_offset, last.size_bytes if last is not None else 0, is_clean=False),
             log_start_offset=start,
-            clean_upto=manifest.clean_upto,
             epochs=tuple(epochs.entries),
             producers=producers.encode(),
         )
@@ -481,8 +492,17 @@ class Log(DurableLog):
 
         for segment in gone:
             segment.stop_seal()
-        self._swap = SegmentSwap(self._directory, self._files, manifest, self._checkpoint_file, checkpoint, end)
+        is_less_clean = self.clean_upto > end_offset
+        new_sizes = dict.fromkeys(manifest.add, last.size_bytes) if last is not None else {}
+        self._swap = SegmentSwap(self._files, manifest, new_sizes, self._checkpoint_file, checkpoint, end)
         self._run_swap(self._swap)
+        if is_less_clean:
+            # Before the cut gaps were normal up to there; from now on they would be records that are missing.
+            number, file = self._checkpoint_file.take_number(), self._checkpoint_file
+            try:
+                file.make_durable(number, self._describe_end(is_clean=False))
+            except OSError as error:
+                self.poison(StorageFailed(f"checkpoint {self._directory}: {error}", error.errno))
 
     def _run_swap(self, swap: SegmentSwap) -> list[LogSegment]:
         try:
@@ -495,22 +515,6 @@ class Log(DurableLog):
     def _after_failed_swap(self, error: DiskFailure) -> None:
         if isinstance(error, StorageFailed):
             self.poison(error)
-
-    # --- damage
-
-    def _forget_damage(self) -> None:
-        """Offsets of ranges on file may soon belong to good records."""
-        try:
-            if self._files.exists(os.path.join(self._directory, QUARANTINE_NAME)):
-                write_quarantine(self._directory, self._files, self.quarantined)
-        except OSError as error:
-            self.poison(StorageFailed(f"write the damage of {self._directory}: {error}", error.errno))
-
-    def quarantine(self, found: Quarantine) -> None:
-        """These bytes are damaged: keep readers away from them, also after a restart; waits for the disk."""
-        self._set_quarantined(add_range(self.quarantined, found))
-        with disk_errors(f"quarantine a range of {self._directory}"):
-            write_quarantine(self._directory, self._files, self.quarantined)
 
     # --- the end
 
@@ -546,7 +550,7 @@ class Log(DurableLog):
         checkpoint = self._describe_end(is_clean=True)
 
         def write() -> None:
-            self._checkpoint_file.write(number, checkpoint, sync=is_vital)
+            self._checkpoint_file.write(number, checkpoint, sync=is_vital, is_hasty=not is_vital)
             self._tidied = extent
 
         def write_off_the_loop() -> None:
@@ -573,6 +577,8 @@ class Log(DurableLog):
                     if segment.is_seal_pending or not segment.is_sealed:
                         segment.seal()()
                 self.checkpoint(is_clean=True)
+                if self._is_sync_failure_noted:
+                    self._forget_sync_failure()
         finally:
             self._shut_down()
 

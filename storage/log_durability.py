@@ -11,6 +11,7 @@ and single assignments.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -20,9 +21,10 @@ from storage.errors import DamagedLog, DiskFailure, LogClosed, StorageError, Sto
 from storage.files import Files
 from storage.index import NO_MAX_TIMESTAMP
 from storage.log_reading import LogState, ReadableLog
+from storage.quarantine import QUARANTINE_NAME, Quarantine, add_range, write_quarantine
 from storage.segment import LogSegment
 from storage.settings import Background
-from storage.syncing import LogSync, SyncGate
+from storage.syncing import SYNC_FAILED_NAME, LogSync, SyncGate, mark_sync_failed
 
 
 def _walk_from(segments: list[LogSegment], last_base: int) -> int:
@@ -41,10 +43,11 @@ class DurableLog(ReadableLog):
         "_gaps_upto",
         "_generation",
         "_is_folder_new",
-        "_is_start_pending",
+        "_is_sync_failure_noted",
         "_names_made",
         "_names_synced",
         "_notes",
+        "_pending_start_max",
         "_refusal",
         "_unsynced",
         "gate",
@@ -58,7 +61,8 @@ class DurableLog(ReadableLog):
         self._boot_id = boot_id
         self._checkpoint_file = CheckpointFile(directory, files)
         self._checkpoint_file.log_start_offset = state.log_start_offset
-        self.gate = SyncGate()
+        self.gate = SyncGate(self._note_sync_failure)
+        self._is_sync_failure_noted = state.is_sync_failure_noted
         for segment in state.segments:
             segment.gate = self.gate
         # A log that was stopped cleanly is synced; of one that had to be walked settle_walked says otherwise.
@@ -73,7 +77,8 @@ class DurableLog(ReadableLog):
         self._notes: tuple[Callable[[], None], ...] = ()
         # Goes up when offsets may come to mean other records: a sync begun before says nothing of them.
         self._generation = 0
-        self._is_start_pending = False
+        # A checkpoint with a new log start waits to be written; it can hold one up to here. -1: none waits.
+        self._pending_start_max = -1
         # While a replacement is under way, gaps may come to be below this.
         self._gaps_upto = 0
         # Why appends are refused, if they are; looked at first by every append.
@@ -130,12 +135,27 @@ class DurableLog(ReadableLog):
                 self._is_folder_new = False
         if sync.notes:
             self._notes = self._notes[len(sync.notes) :]
+        if self._is_sync_failure_noted:
+            # What was read back from the disk when this log was opened is durable: the cache tells the truth again.
+            self._is_sync_failure_noted = False
+            self._later(self._forget_sync_failure)
         self.synced_offset = max(self.synced_offset, sync.end_offset)
 
     def poison(self, error: StorageFailed) -> None:
         """A sync failed, so what the disk holds is unknown: nothing is taken or called durable until the next start."""
         self.gate.shut(error)
         self._refuse_after(error)
+
+    def _note_sync_failure(self) -> None:
+        """In the thread that met it, at once: whoever opens this folder next must not believe the cache."""
+        if not self.is_closed:
+            mark_sync_failed(self._files, self._directory)
+
+    def _forget_sync_failure(self) -> None:
+        # If the note stays, or comes back by a power cut, the log is walked once more.
+        with suppress(OSError), self._checkpoint_file.held() as is_ours:
+            if is_ours and self.gate.failure is None:
+                self._files.unlink(os.path.join(self._directory, SYNC_FAILED_NAME))
 
     def flush(self) -> None:
         """Make everything appended so far durable; waits for the disk. After a failure the log is poisoned."""
@@ -168,12 +188,9 @@ class DurableLog(ReadableLog):
         Nothing is written when ``known``, the checkpoint on file, says the same already. What was walked was written
         by a process that was killed, so nobody knows whether it was ever synced.
         """
-        if known is not None and known.offset > self.log_end_offset and self.damage is None:
-            # It speaks of records that are gone; after the next append they would be taken for others.
-            with disk_errors(f"checkpoint {self._directory}"):
-                self._checkpoint_file.write(
-                    self._checkpoint_file.take_number(), self._describe_end(is_clean=False), sync=True
-                )
+        # Nor does anybody know of the folder, of what names its topic, and of the names in it.
+        self._names_made += 1
+        self._is_folder_new = True
         segment = self._active
         if segment is None:
             return
@@ -181,8 +198,6 @@ class DurableLog(ReadableLog):
         for walked in (*self._unsynced, segment):
             walked.synced_bytes = 0
         self.synced_offset = min((one.base_offset for one in (*self._unsynced, segment)), default=0)
-        self._names_made += 1
-        self._is_folder_new = True
         checkpoint: Checkpoint | None = None
         if self.damage is None:
             with suppress(StorageError):  # the next append meets the same trouble and reports it
@@ -228,6 +243,32 @@ class DurableLog(ReadableLog):
         if self._refusal is None:
             self._refusal = error
 
+    # --- damage
+
+    def _forget_damage(self) -> None:
+        """Offsets of ranges on file may soon belong to good records."""
+        try:
+            with self._checkpoint_file.held() as is_ours:
+                if is_ours and self._files.exists(os.path.join(self._directory, QUARANTINE_NAME)):
+                    write_quarantine(self._directory, self._files, self.quarantined)
+        except OSError as error:
+            self.poison(StorageFailed(f"write the damage of {self._directory}: {error}", error.errno))
+
+    def quarantine(self, found: Quarantine) -> None:
+        """These bytes are damaged: keep readers away from them, also after a restart. It is written off the loop.
+
+        A write that fails costs another look: whoever found the range finds it again.
+        """
+        self._set_quarantined(add_range(self.quarantined, found))
+
+        def write() -> None:
+            # One writer at a time, and each takes the newest list there is.
+            with suppress(OSError), self._checkpoint_file.held() as is_ours:
+                if is_ours:
+                    write_quarantine(self._directory, self._files, self.quarantined)
+
+        self._later(write)
+
     # --- checkpoints
 
     @property
@@ -268,21 +309,21 @@ class DurableLog(ReadableLog):
 
     def _checkpoint_start_later(self) -> None:
         """The log start has moved. One write at a time: it takes the newest start there is when it happens."""
-        if self._is_start_pending or not self._is_describable:
+        if self.log_start_offset <= self._pending_start_max or not self._is_describable:
             return
-        self._is_start_pending = True
         number = self._checkpoint_file.take_number()
         checkpoint = self._describe_end(is_clean=False)
+        self._pending_start_max = checkpoint.offset
 
         def write() -> None:
-            self._is_start_pending = False
+            self._pending_start_max = -1
             with suppress(OSError):
                 self._checkpoint_file.write(number, checkpoint, sync=True)
 
         try:
             self._background(write)
         except RuntimeError:
-            self._is_start_pending = False
+            self._pending_start_max = -1
 
     def _describe_end(self, *, is_clean: bool) -> Checkpoint:
         position = self._active.size_bytes if self._active is not None else 0

@@ -47,6 +47,8 @@ class LogState:
     clean_upto: int = 0
     # What was cut off the end because it was a batch that was never finished.
     torn_bytes: int = 0
+    # A sync has failed in an earlier run, and the note that says so is still there.
+    is_sync_failure_noted: bool = False
 
 
 class ReadableLog:

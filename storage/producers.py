@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import struct
 from collections import deque
+from collections.abc import Iterable
 from itertools import chain
 from typing import Final, NamedTuple
 
 from storage.batch import BatchHeader
 from storage.errors import InvalidProducerEpoch, OutOfOrderSequence
-from storage.format import MAX_SEQUENCE
+from storage.format import MAX_SEQUENCE, NO_TIMESTAMP
 
 # A client may have five requests in flight, so no more than five batches can come again.
 WINDOW_BATCHES: Final = 5
@@ -159,6 +160,24 @@ class ProducerStates:
                 continue
             state.batches = deque(kept, maxlen=WINDOW_BATCHES)
             state.next_sequence = add_sequence(kept[-1].last_sequence, 1)
+
+    def remember_earlier(self, headers: Iterable[BatchHeader]) -> None:
+        """Batches of one producer, oldest first, as they are in the log: those before the ones that are known count."""
+        earlier: list[ProducedBatch] = []
+        for header in headers:
+            state = self._states[header.producer_id]
+            is_known = state.batches and header.base_offset >= state.batches[0].base_offset
+            if is_known or header.producer_epoch != state.epoch or header.base_sequence < 0:
+                continue
+            append_time_ms = header.max_timestamp if header.timestamp_type else NO_TIMESTAMP
+            last_sequence = add_sequence(header.base_sequence, header.last_offset_delta)
+            earlier.append(
+                ProducedBatch(
+                    header.base_sequence, last_sequence, header.base_offset, header.last_offset, append_time_ms
+                )
+            )
+        if earlier:
+            state.batches = deque([*earlier, *state.batches], maxlen=WINDOW_BATCHES)
 
     def encode(self) -> bytes:
         """All states, for the checkpoint."""

@@ -19,9 +19,9 @@ from dataclasses import replace
 from typing import Final
 
 from storage.batch import BatchHeader
-from storage.checkpoint import CHECKPOINT_NAME, Checkpoint, CheckpointFile
+from storage.checkpoint import Checkpoint, CheckpointFile
 from storage.epochs import LeaderEpochs
-from storage.errors import disk_errors
+from storage.errors import DamagedLog, disk_errors
 from storage.files import Files
 from storage.format import HEADER_BYTES, NO_TIMESTAMP
 from storage.index import NO_MAX_TIMESTAMP, SparseIndex, decode_sealed
@@ -30,11 +30,13 @@ from storage.producers import ProducerStates
 from storage.quarantine import Quarantine, read_quarantine, write_quarantine
 from storage.replacement import finish_replacement
 from storage.segment import LogSegment, index_name, segment_name
+from storage.segment_reading import base_offsets
 from storage.settings import Background, LogSettings
+from storage.syncing import SYNC_FAILED_NAME
+from storage.truncation import producers_below
 from storage.walk import Ending, SegmentWalk, Walked, is_zero
 from storage.windows import EMPTY
 
-_NAME_DIGITS: Final = 20
 _FETCH_BYTES: Final = 1024 * 1024
 _NEVER: Final = 2**63
 # Segments whose seals may be in work at the same time, where no checkpoint says which were.
@@ -75,7 +77,8 @@ class _Opening:
         self.background = background
         self.settings = settings
         self.checkpoint = CheckpointFile(directory, files).read()
-        self.bases = sorted(_base_offsets(files.listdir(directory)))
+        names = files.listdir(directory)
+        self.bases = sorted(base_offsets(names))
         known = read_quarantine(directory, files)
         # None: the list of ranges is lost, and only a look at everything brings it back.
         self.is_quarantine_lost = known is None
@@ -84,8 +87,15 @@ class _Opening:
         self.clean_upto = self.checkpoint.clean_upto if self.checkpoint else _NEVER
         self.epochs = LeaderEpochs(self.checkpoint.epochs if self.checkpoint else ())
         self.producers = ProducerStates.decode(self.checkpoint.producers if self.checkpoint else b"")
+        # A sync failed: the cache showed what the disk does not have, so only what the disk has counts.
+        self.is_sync_failure_noted = SYNC_FAILED_NAME in names
         # After a kill, in contrast to a power cut, everything that was written can be read.
-        self.is_same_boot = self.checkpoint is not None and boot_id != "" and self.checkpoint.boot_id == boot_id
+        self.is_same_boot = (
+            self.checkpoint is not None
+            and boot_id != ""
+            and self.checkpoint.boot_id == boot_id
+            and not self.is_sync_failure_noted
+        )
         # An epoch with its first offset, of which only one batch was seen.
         self.new_epoch: tuple[int, int] | None = None
         # Batches from this offset on are not yet in epochs and producers.
@@ -98,6 +108,7 @@ class _Opening:
         self.damage: Damage | None = None
         self.is_walked = False
         self.is_checkpoint_synced = False
+        self.has_removed = False
         self.synced_upto = 0
 
     def path(self, base_offset: int) -> str:
@@ -107,7 +118,12 @@ class _Opening:
         self.remove_below_start()
         self.sizes = {base: self.files.size_of(self.path(base)) for base in self.bases}
         checkpoint = self.checkpoint
-        if checkpoint is not None and self.is_as_left(checkpoint) and not self.is_quarantine_lost:
+        if (
+            checkpoint is not None
+            and self.is_as_left(checkpoint)
+            and not self.is_quarantine_lost
+            and not self.is_sync_failure_noted
+        ):
             self.trust(len(self.bases))
             self.quarantined.extend(self.known)
             if self.segments:
@@ -115,10 +131,10 @@ class _Opening:
                     checkpoint.max_timestamp, checkpoint.first_timestamp, checkpoint.created_ms
                 )
             return self.state(checkpoint.offset)
+        self.is_walked = True
         self.remove_empty_end()
         if not self.bases:
             return self.without_segments()
-        self.is_walked = True
         return self.state(self.walk())
 
     def is_as_left(self, checkpoint: Checkpoint) -> bool:
@@ -137,10 +153,14 @@ class _Opening:
             log_start_offset = max(log_start_offset, self.bases[0])
         if self.checkpoint is not None and self.checkpoint.offset > log_end_offset:
             self.epochs.truncate_from_end(log_end_offset)
-            self.producers.truncate(log_end_offset)
+            self.forget_producers_behind(log_end_offset)
         log_start_offset = min(log_start_offset, log_end_offset)
         self.epochs.truncate_from_start(log_start_offset)
-        if self.checkpoint is not None and self.checkpoint.offset > log_end_offset and self.damage is None:
+        if (
+            self.checkpoint is not None
+            and max(self.checkpoint.offset, self.checkpoint.clean_upto) > log_end_offset
+            and self.damage is None
+        ):
             self.replace_checkpoint(self.checkpoint, log_start_offset, log_end_offset)
         return LogState(
             self.segments,
@@ -152,7 +172,19 @@ class _Opening:
             clean_upto=min(self.clean_upto, log_end_offset),
             quarantined=tuple(one for one in self.quarantined if one.end_offset > log_start_offset),
             torn_bytes=self.torn_bytes,
+            is_sync_failure_noted=self.is_sync_failure_noted,
         )
+
+    def forget_producers_behind(self, end_offset: int) -> None:
+        """Where all that the checkpoint knows of a producer is gone, its earlier batches are looked for."""
+        for segment in self.segments:
+            segment.holes = tuple(
+                (one.position, one.end_position) for one in self.quarantined if one.segment_base == segment.base_offset
+            )
+        try:
+            self.producers = producers_below(self.producers, end_offset, self.segments)
+        except DamagedLog:  # in a sealed segment that nobody has looked at for long
+            self.producers.truncate(end_offset)
 
     def replace_checkpoint(self, stale: Checkpoint, log_start_offset: int, log_end_offset: int) -> None:
         """It tells of batches that are gone, whose offsets others will get: it must not be found again, ever."""
@@ -197,12 +229,10 @@ class _Opening:
         """What is only in the checkpoint from here on must not go with the next power cut."""
         if self.is_checkpoint_synced:
             return
-        fd = self.files.open_read(os.path.join(self.directory, CHECKPOINT_NAME))
-        try:
-            self.files.fsync(fd)
-        finally:
-            self.files.close(fd)
-        self.files.fsync_dir(self.directory)
+        assert self.checkpoint is not None
+        # Written anew: a sync of the file that is there may have failed before, and would not say so again.
+        file = CheckpointFile(self.directory, self.files)
+        file.write(file.take_number(), self.checkpoint, sync=True)
         self.is_checkpoint_synced = True
 
     def without_segments(self) -> LogState:
@@ -221,8 +251,9 @@ class _Opening:
         while self.bases and (len(self.bases) > 1 or self.is_base_known(self.bases[0])):
             base = self.bases[-1]
             if not self.is_empty(base) or self.checkpoint_is_inside(base):
-                return
+                break
             self.remove(base)
+        self.sync_removals()
 
     def is_base_known(self, base_offset: int) -> bool:
         """Whether the log would go on at ``base_offset`` without this file, too."""
@@ -253,6 +284,13 @@ class _Opening:
         with suppress(OSError):
             self.files.unlink(os.path.join(self.directory, index_name(base_offset)))
         self.bases.remove(base_offset)
+        self.has_removed = True
+
+    def sync_removals(self) -> None:
+        """Before the log goes on at offsets that these files were named after: one that came back would cut it off."""
+        if self.has_removed:
+            self.files.fsync_dir(self.directory)
+            self.has_removed = False
 
     # --- segments that need no look
 
@@ -323,10 +361,14 @@ class _Opening:
             return False
         if walked.ending is Ending.CLEAN:
             next_base = self.bases[at + 1]
-            if next_base <= walked.next_offset or self.is_sealed(self.bases[at]):
+            if next_base <= walked.next_offset:
                 return False
-            return self.checkpoint is None or next_base > self.clean_upto
-        return walked.ending is Ending.TORN
+            if self.checkpoint is None:
+                return not self.is_sealed(self.bases[at])  # else compaction may have left the gap
+            # Here a seal does not help: a clean stop may have made it, and the log went on in this file after that.
+            return next_base > self.clean_upto
+        # With no offset missing, what is torn is a write that failed: the log went on in the next file.
+        return walked.ending is Ending.TORN and self.bases[at + 1] != walked.next_offset
 
     def walk_start(self) -> tuple[int, Checkpoint | None]:
         """The number of the first segment to walk, and the checkpoint to start from inside it, if it may be used."""
@@ -339,7 +381,9 @@ class _Opening:
             if checkpoint.walk_from >= checkpoint.segment_base:
                 return at, checkpoint
             return min(at, max(bisect_right(self.bases, checkpoint.walk_from) - 1, 0)), None
-        return min(at, self.sealed_count()), None
+        # Not behind a segment whose seal was in work: an older seal may be on file, of which it is not whole any more.
+        in_work = max(bisect_right(self.bases, checkpoint.walk_from) - 1, 0)
+        return min(at, in_work, self.sealed_count()), None
 
     def walk_segment(self, at: int, start: Checkpoint | None) -> Walked:
         base = self.bases[at]
@@ -348,6 +392,8 @@ class _Opening:
             return self.walk_view(base, at, EMPTY, None, None)
         fd = self.files.open_read(self.path(base))
         try:
+            # The process before may have been killed after a failed sync: what was not written is read from the disk.
+            self.files.forget(fd, start.position if start is not None else 0, size)
             view = self.files.map_readonly(fd, 0, size)
             scratch = memoryview(bytearray(min(size, _FETCH_BYTES)))
 
@@ -445,6 +491,7 @@ class _Opening:
             self.torn_bytes += sum(self.sizes[base] for base in bases[len(found) :])
             for base in bases[count:]:
                 self.remove(base)
+            self.sync_removals()
         for at in range(count):
             self.keep(bases[at], found[at], is_last=at + 1 == count)
         if not count and self.damage is None:
@@ -473,6 +520,8 @@ class _Opening:
     def judge_end(self, bases: list[int], found: list[Walked], at: int) -> None:
         """Another segment with good batches follows: what is missing before it is a range like any other."""
         walked, next_base = found[at], bases[at + 1]
+        if walked.ending is not Ending.CLEAN and walked.next_offset == next_base:
+            return  # nothing is missing: a write failed here, and the log went on in the next file; cut by keep
         if walked.ending is Ending.CLEAN:
             if walked.next_offset == next_base or next_base <= self.clean_upto:
                 if walked.next_offset < next_base:
@@ -508,6 +557,7 @@ class _Opening:
             return
         if not walked.position and is_last and self.is_base_known(base_offset):
             self.remove(base_offset)
+            self.sync_removals()
             return
         if walked.position < walked.size_bytes:
             fd = self.files.open_write(self.path(base_offset))
@@ -517,6 +567,8 @@ class _Opening:
                 self.files.close(fd)
         segment = self.segment(base_offset, walked.next_offset, walked.position, is_sealed=not is_last)
         segment.synced_bytes = 0
+        # What was cut may come back in parts of a page that is written anew, so the log goes on in another file.
+        segment.is_end_bad = walked.torn_bytes > 0
         self.adopt(segment, walked)
         self.files.replace_file(segment.index_path, walked.index.encode(), sync=False)
         walked.index.written_count = len(walked.index)
@@ -543,11 +595,3 @@ class _Opening:
         """No file behind the sealed ones holds a batch, so the last of those takes the next append."""
         last = self.segments[-1]
         self.segments[-1] = self.segment(last.base_offset, last.next_offset, last.size_bytes, is_sealed=False)
-
-
-def _base_offsets(names: list[str]) -> list[int]:
-    return [
-        int(name[:_NAME_DIGITS])
-        for name in names
-        if len(name) == _NAME_DIGITS + 4 and name.endswith(".log") and name[:_NAME_DIGITS].isdecimal()
-    ]

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -24,12 +24,15 @@ from typing import Final
 from storage.checkpoint import Checkpoint, CheckpointFile
 from storage.errors import DamagedLog, DiskFailure, LogClosed, StorageFailed, disk_errors
 from storage.files import Files
-from storage.index import SparseIndex
+from storage.index import SparseIndex, decode_sealed
 from storage.segment import LogSegment
 from storage.segment_reading import index_name, segment_name
 
 REPLACEMENT_NAME: Final = "replacement"
 NEW_SUFFIX: Final = ".new"
+
+# Takes the new segments into the log, or gives up; returns the old ones.
+SwapEnd = Callable[[DiskFailure | None], list[LogSegment]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,21 +116,22 @@ class SegmentSwap:
     nothing on file speaks of positions in files that are gone.
     """
 
-    __slots__ = ("_checkpoint", "_checkpoint_file", "_directory", "_end", "_files", "_number", "manifest")
+    __slots__ = ("_checkpoint", "_checkpoint_file", "_directory", "_end", "_files", "_new_sizes", "_number", "manifest")
 
     def __init__(
         self,
-        directory: str,
         files: Files,
         manifest: Manifest,
+        new_sizes: Mapping[int, int],
         checkpoint_file: CheckpointFile,
         checkpoint: Checkpoint,
-        end: Callable[[DiskFailure | None], list[LogSegment]],
+        end: SwapEnd,
     ) -> None:
-        """``end`` takes the new segments into the log, or gives up, on the log's thread."""
-        self._directory = directory
+        """``new_sizes``: the bytes of each new segment, by base offset. ``end`` is called on the log's thread."""
+        self._directory = checkpoint_file.directory
         self._files = files
         self.manifest = manifest
+        self._new_sizes = new_sizes
         self._checkpoint_file = checkpoint_file
         self._number = checkpoint_file.take_number()
         self._checkpoint = checkpoint
@@ -138,6 +142,7 @@ class SegmentSwap:
         with disk_errors(f"replace segments in {self._directory}"), self._checkpoint_file.held() as is_ours:
             if not is_ours:
                 raise LogClosed(f"{self._directory} is closed")
+            self._check_new_files()
             self._checkpoint_file.make_durable(self._number, self._checkpoint)
             self._files.fsync_dir(self._directory)  # the names of the new files
             self._commit()
@@ -145,6 +150,19 @@ class SegmentSwap:
                 finish_replacement(self._directory, self._files)
             except OSError as error:
                 raise StorageFailed(f"replace segments in {self._directory}: {error}", error.errno) from error
+
+    def _check_new_files(self) -> None:
+        """The manifest is a promise that they are there: old files go on the strength of it."""
+        for base in self.manifest.add:
+            path, size_bytes = new_log_path(self._directory, base), self._new_sizes[base]
+            seal = self._files.read_file(new_index_path(self._directory, base))
+            if (
+                seal is None
+                or decode_sealed(base, seal, size_bytes) is None
+                or not self._files.exists(path)
+                or self._files.size_of(path) != size_bytes
+            ):
+                raise DiskFailure(f"{path} is not there, or not whole")
 
     def _commit(self) -> None:
         path = os.path.join(self._directory, REPLACEMENT_NAME)

@@ -4,7 +4,7 @@ A segment owns ``<base offset>.log`` and ``<base offset>.index``. The file exist
 extended in steps by reserving zeroed space, the next step off the loop while the current one fills up, so appends
 neither wait for the file system nor meet a full disk halfway. Everything past :attr:`LogSegment.size_bytes` is zero.
 
-The one cut a segment ever gets, when it is sealed or parked, removes the zeros above the end, which no slice covers.
+A segment is cut when it is sealed or parked, and when a write failed, always at its end, above which no slice reaches.
 How it is read is the business of :mod:`storage.segment_reading`.
 
 Thread rule: everything is called by the log's thread, except the jobs that are handed to ``background``, the function
@@ -50,6 +50,7 @@ class LogSegment(ReadableSegment):
         "_step_bytes",
         "gate",
         "is_deleted",
+        "is_end_bad",
         "synced_bytes",
     )
 
@@ -84,6 +85,7 @@ class LogSegment(ReadableSegment):
         self._preparing_from = -1
         self._prepared_capacity = 0
         self._spoiled_end = 0
+        self.is_end_bad = False
 
     @classmethod
     def existing(
@@ -131,8 +133,10 @@ class LogSegment(ReadableSegment):
             if written != size:
                 self._files.write_all(self._fd, batch[written:], position + written)
         except OSError as error:
-            # Part of the batch may be in the file; it is zeroed before the next append.
+            # Part of the batch may be in the file. It is cut off, and nothing else is written there: a page that is
+            # torn between the two would look like damage. So the log goes on in another segment.
             self._spoiled_end = max(self._spoiled_end, end)
+            self.is_end_bad = True
             self._room = 0
             raise DiskFailure(f"append to {self.path}: {error}", error.errno) from error
         if position - self._indexed_position >= self._index_interval_bytes:
@@ -169,12 +173,22 @@ class LogSegment(ReadableSegment):
             self._prepare_next_step()
             self._room = self._capacity
 
+    @property
+    def is_spoiled(self) -> bool:
+        """Whether something was half written behind the last batch, so that no more should follow in this file."""
+        return self.is_end_bad and self.size_bytes > 0
+
     def _clear_spoiled(self) -> None:
         if self._spoiled_end > self.size_bytes:
-            self._files.zero(self._fd, self.size_bytes, min(self._spoiled_end, self._capacity))
-            # Parts of the failed write may have reached the disk, and the zeros have not.
+            # Cut and not zeroed: that is done at once or not at all, while zeros that were written halfway would leave
+            # the end of a batch without its beginning.
+            with self._lock:
+                self._files.truncate(self._fd, self.size_bytes)
+                self._capacity = self.size_bytes
+                self._prepared_capacity = self._spoiled_end = 0
+                self._preparing_from = -1
+            # Parts of the failed write may have reached the disk, and the cut has not.
             self.synced_bytes = min(self.synced_bytes, self.size_bytes - 1)
-            self._spoiled_end = 0
 
     def _extend(self, end: int) -> None:
         if self._prepared_capacity >= end:

@@ -30,6 +30,7 @@ READ_ENDS_MAX: Final = 128
 # What this process wrote this recently is taken as being in memory.
 RECENT_BYTES: Final = 8 * 1024 * 1024
 _WARM_UP_BYTES: Final = 256 * 1024
+_NAME_DIGITS: Final = 20
 
 _unpack_step = STEP.unpack_from
 _unpack_timestamp = struct.Struct(f">{MAX_TIMESTAMP_POSITION}xq").unpack_from
@@ -41,6 +42,15 @@ def segment_name(base_offset: int) -> str:
 
 def index_name(base_offset: int) -> str:
     return f"{base_offset:020d}.index"
+
+
+def base_offsets(names: list[str]) -> list[int]:
+    """The base offsets of the segments among these file names."""
+    return [
+        int(name[:_NAME_DIGITS])
+        for name in names
+        if len(name) == _NAME_DIGITS + 4 and name.endswith(".log") and name[:_NAME_DIGITS].isdecimal()
+    ]
 
 
 class ReadableSegment:

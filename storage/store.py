@@ -25,6 +25,7 @@ from storage.files import Files
 from storage.log import Log
 from storage.recovery import open_log
 from storage.settings import Background, LogSettings
+from storage.syncing import SYNC_FAILED_NAME, mark_sync_failed
 from storage.written import WrittenList
 
 LOCK_NAME: Final = ".lock"
@@ -113,6 +114,11 @@ class LogStore:
         if not self.was_clean:
             written = self._read_written()
             self._unclean = set(self._folders) if written is None else self._folders & written
+        if SYNC_FAILED_NAME in names:
+            # Of which logs it lost something the kernel did not say: each one that was written to is looked at.
+            for folder in self._unclean:
+                mark_sync_failed(self._files, os.path.join(self.data_dir, folder))
+            self._files.unlink(os.path.join(self.data_dir, SYNC_FAILED_NAME))
         # The marker goes last: until then the next start finds everything as the clean stop left it.
         try:
             self._written.start(self._unclean)
@@ -205,8 +211,13 @@ class LogStore:
             with disk_errors(f"open {path}"):
                 found = self._files.read_file(os.path.join(path, METADATA_NAME))
                 if found == _metadata(topic_id):
+                    if folder in self._unclean:
+                        self._renew_metadata(path, found)
                     log = open_log(path, self._files, self._background, settings, self._boot_id, on_first_append=note)
-                    if folder in self._unclean or not log.segment_count:
+                    if folder in self._unclean and log.synced_offset > log.log_start_offset:
+                        # Sealed segments count as durable from now on, so the folder they are in has to be.
+                        self._sync_folder(folder)
+                    elif folder in self._unclean or not log.segment_count:
                         self._loose.add(folder)
                     self._unclean.discard(folder)
                     return log
@@ -226,6 +237,18 @@ class LogStore:
             prepare_directory=prepare,
             on_first_append=note,
         )
+
+    def _renew_metadata(self, path: str, content: bytes) -> None:
+        """Where a sync of it failed in an earlier run, the disk may not have what the cache shows."""
+        name = os.path.join(path, METADATA_NAME)
+        fd = self._files.open_read(name)
+        try:
+            self._files.forget(fd, 0, len(content))
+            is_there = self._files.pread(fd, len(content), 0) == content
+        finally:
+            self._files.close(fd)
+        if not is_there:
+            self._files.replace_file(name, content, sync=True)
 
     def _note(self, folder: str) -> Callable[[], Callable[[], None]]:
         """What the log does at its first append; its first sync waits for the function that this returns."""

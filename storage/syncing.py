@@ -12,11 +12,12 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Final, ParamSpec
 
-from storage.errors import DiskFailure, StorageFailed
+from storage.errors import DiskFailure, FileSystemFailed, StorageFailed
 from storage.files import Files
 
 if TYPE_CHECKING:
@@ -27,16 +28,23 @@ if TYPE_CHECKING:
 # which also writes what others left dirty there. docs/decisions/0008-sync-rounds.md has the figures.
 FILES_ONE_BY_ONE_MAX: Final = 8
 
+# Made in the folder of a log, or in a data directory, when a sync has failed there. The cache of this machine may show
+# bytes from then on that the disk does not have, so a process that starts later has to be told. It need not be durable:
+# another boot finds what is on the disk and nothing else.
+SYNC_FAILED_NAME: Final = "sync_failed"
+
 _Arguments = ParamSpec("_Arguments")
 
 
 class SyncGate:
     """One sync of a log's files at a time, and none after the first that failed. May be used from any thread."""
 
-    __slots__ = ("_lock", "failure")
+    __slots__ = ("_lock", "_on_failure", "failure")
 
-    def __init__(self) -> None:
+    def __init__(self, on_failure: Callable[[], None] | None = None) -> None:
+        """``on_failure`` is called once, at once, by whoever meets or brings the failure."""
         self._lock = threading.Lock()
+        self._on_failure = on_failure
         self.failure: StorageFailed | None = None
 
     def sync(
@@ -51,8 +59,9 @@ class SyncGate:
             except FileNotFoundError:
                 raise  # the folder was deleted meanwhile: nothing was synced and nothing is lost
             except OSError as error:
-                self.failure = StorageFailed(f"{what}: {error}", error.errno)
-                raise self.failure from error
+                failure = StorageFailed(f"{what}: {error}", error.errno)
+                self._shut(failure)
+                raise failure from error
 
     def check(self) -> None:
         """Raise if any sync has failed that began before this call."""
@@ -63,7 +72,12 @@ class SyncGate:
     def shut(self, error: StorageFailed) -> None:
         with self._lock:
             if self.failure is None:
-                self.failure = error
+                self._shut(error)
+
+    def _shut(self, error: StorageFailed) -> None:
+        self.failure = error
+        if self._on_failure is not None:
+            self._on_failure()
 
 
 class LogSync:
@@ -141,7 +155,10 @@ class LogSync:
             if name.endswith((".log", ".index", ".new")):
                 continue
             path = os.path.join(directory, name)
-            fd = self._files.open_read(path)
+            try:
+                fd = self._files.open_read(path)
+            except FileNotFoundError:
+                continue  # it was there for a moment only, as the list of a replacement is
             try:
                 gate.sync(f"sync {path}", self._files.fsync, fd)
             finally:
@@ -158,11 +175,12 @@ class LogSync:
         except (OSError, DiskFailure) as error:
             raise self._shut_gate(error) from error
 
-    def confirm(self, failure: OSError | None) -> None:
+    def confirm(self, failure: FileSystemFailed | None) -> None:
         """Instead of :meth:`run`, when the whole file system was synced, or not. Raises :class:`StorageFailed`."""
         self.close()
         if failure is not None:
-            raise self._shut_gate(failure) from failure
+            self._log.gate.shut(failure)
+            raise copy(failure)
         self._log.gate.check()
 
     def _meet_missing(self, error: FileNotFoundError) -> None:
@@ -196,7 +214,8 @@ def sync_all(files: Files, data_dirs: Sequence[str], syncs: Sequence[LogSync]) -
     """Run them all, in the caller's thread; what became of each, in their order.
 
     Where a data directory has more than :data:`FILES_ONE_BY_ONE_MAX` files to be synced, its file system is synced as
-    a whole; when that fails it has failed for all of them.
+    a whole; when that fails it has failed for all of them, with :class:`FileSystemFailed`: the caller has to poison
+    every log of that directory, for pages of those that had nothing to sync now may be lost as well.
     """
     outcomes: dict[LogSync, StorageFailed | None] = {}
     by_directory: dict[str, list[LogSync]] = {}
@@ -209,14 +228,21 @@ def sync_all(files: Files, data_dirs: Sequence[str], syncs: Sequence[LogSync]) -
             continue
         for sync in group:
             outcomes[sync] = _outcome(sync.run_notes)
-        failure: OSError | None = None
+        failure: FileSystemFailed | None = None
         try:
             files.syncfs(data_dir)
         except OSError as error:
-            failure = error
+            mark_sync_failed(files, data_dir)
+            failure = FileSystemFailed(f"sync the file system of {data_dir}: {error}", error.errno, data_dir)
         for sync in group:
             outcomes[sync] = _outcome(partial(sync.confirm, failure)) or outcomes[sync]
     return [outcomes[sync] for sync in syncs]
+
+
+def mark_sync_failed(files: Files, directory: str) -> None:
+    """Tell whoever starts next on this machine not to believe its cache. As well as it goes: the disk is a bad one."""
+    with suppress(OSError):
+        files.close(files.create(os.path.join(directory, SYNC_FAILED_NAME)))
 
 
 def _outcome(run: Callable[[], None]) -> StorageFailed | None:

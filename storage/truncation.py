@@ -6,14 +6,15 @@ would be a fatal signal.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-from storage.batch import parse_header
+from storage.batch import BatchHeader, parse_header
 from storage.files import Files
 from storage.format import HEADER_BYTES, NO_TIMESTAMP
 from storage.index import NO_MAX_TIMESTAMP, SparseIndex
-from storage.producers import ProducerState, ProducerStates
+from storage.producers import WINDOW_BATCHES, ProducerState, ProducerStates
 from storage.replacement import NewSegment, new_index_path, new_log_path
 from storage.segment import LogSegment
 
@@ -55,30 +56,55 @@ def _index_below(segment: LogSegment, position: int) -> tuple[SparseIndex, int]:
 
 
 def producers_below(producers: ProducerStates, end_offset: int, segments: Sequence[LogSegment]) -> ProducerStates:
-    """The states as they were when the log ended at ``end_offset``, in or behind the last of ``segments``."""
+    """The states as they were when the log ended at ``end_offset``, in or behind the last of ``segments``.
+
+    A producer of whom nothing is left is looked for in all segments. Where only part of a full window is left, what
+    was in it before is taken from the last segment: that is as far as a client ever repeats itself.
+    """
     states = ProducerStates.decode(producers.encode())
     states.truncate(end_offset)
-    # Of these only the last few batches were known, all of them are gone, and there were others before them.
-    wanted = {
-        producer_id
-        for producer_id in producers.ids
-        if producer_id not in states and _had_more(producers.get(producer_id))
-    }
+    gone: set[int] = set()
+    short: set[int] = set()
+    for producer_id in producers.ids:
+        before, after = producers.get(producer_id), states.get(producer_id)
+        if after is None:
+            if _had_more(before):
+                gone.add(producer_id)
+        elif before is not None and len(after.batches) < len(before.batches) == WINDOW_BATCHES:
+            short.add(producer_id)
     for segment in reversed(segments):
-        if not wanted:
+        if not gone and not short:
             break
-        found = set()
-        for start, _ in segment.batches():
-            header = parse_header(segment.view(start, start + HEADER_BYTES))
-            if header.base_offset >= end_offset:
-                break
-            if header.producer_id in wanted:
-                append_time_ms = header.max_timestamp if header.timestamp_type else NO_TIMESTAMP
-                states.record(header, header.base_offset, append_time_ms, header.max_timestamp)
-                found.add(header.producer_id)
-        wanted -= found
+        found = _last_batches(segment, end_offset, gone | short)
+        for producer_id, headers in found.items():
+            if producer_id in short:
+                states.remember_earlier(headers)
+                continue
+            for header in headers:
+                states.record(header, header.base_offset, _append_time_ms(header), header.max_timestamp)
+        gone.difference_update(found)
+        short.clear()
     return states
 
 
+def _last_batches(segment: LogSegment, end_offset: int, wanted: set[int]) -> dict[int, deque[BatchHeader]]:
+    """The last few batches of each of these producers in a segment."""
+    found: dict[int, deque[BatchHeader]] = {}
+    for start, _ in segment.batches():
+        header = parse_header(segment.view(start, start + HEADER_BYTES))
+        if header.base_offset >= end_offset:
+            break
+        if header.producer_id in wanted:
+            found.setdefault(header.producer_id, deque(maxlen=WINDOW_BATCHES)).append(header)
+    return found
+
+
+def _append_time_ms(header: BatchHeader) -> int:
+    return header.max_timestamp if header.timestamp_type else NO_TIMESTAMP
+
+
 def _had_more(state: ProducerState | None) -> bool:
-    return state is not None and bool(state.batches) and state.batches[0].base_sequence > 0
+    """Whether there may be batches before those that the state knows."""
+    if state is None or not state.batches:
+        return False
+    return state.batches[0].base_sequence > 0 or state.epoch > 0

@@ -22,13 +22,14 @@ from storage.quarantine import QUARANTINE_NAME, Quarantine, read_quarantine
 from storage.replacement import NEW_SUFFIX, REPLACEMENT_NAME, read_manifest
 from storage.segment_reading import index_name, segment_name
 from storage.store import CLEAN_NAME, DELETED_SUFFIX, LOCK_NAME, METADATA_NAME, STALE_SUFFIX
+from storage.syncing import SYNC_FAILED_NAME
 from storage.verify import Finding, Kind, SegmentJob
 from storage.written import WRITTEN_NAME
 
 JOURNAL_NAME: Final = "metastore.journal"
 
-_DATA_DIR_FILES: Final = {LOCK_NAME, CLEAN_NAME, WRITTEN_NAME, JOURNAL_NAME}
-_FOLDER_FILES: Final = {CHECKPOINT_NAME, METADATA_NAME, QUARANTINE_NAME, REPLACEMENT_NAME}
+_DATA_DIR_FILES: Final = {LOCK_NAME, CLEAN_NAME, WRITTEN_NAME, JOURNAL_NAME, SYNC_FAILED_NAME}
+_FOLDER_FILES: Final = {CHECKPOINT_NAME, METADATA_NAME, QUARANTINE_NAME, REPLACEMENT_NAME, SYNC_FAILED_NAME}
 _PARTITION_FOLDER: Final = re.compile(r"(.+)-(\d+)")
 _SEGMENT: Final = re.compile(r"(\d{20})\.(log|index)")
 
@@ -141,6 +142,9 @@ class _Planning:
         if quarantined is None:
             self.add(Kind.UNREADABLE, QUARANTINE_NAME, "cannot be decoded; the next start reads the log again")
             quarantined = ()
+        if SYNC_FAILED_NAME in self.names:
+            reason = "a sync failed here; the next start looks what the disk has"
+            self.add(Kind.UNFINISHED, SYNC_FAILED_NAME, reason, is_sound=True)
         removed, added, clean_upto = self.read_replacement()
         if checkpoint is not None:
             clean_upto = max(clean_upto, checkpoint.clean_upto)

@@ -209,7 +209,7 @@ class SegmentWalk:
         if known is not None and known.end_offset > offset:
             self._quarantined.append(known)
             return known.end_position, known.end_offset
-        if position >= self._size or len(self._quarantined) >= QUARANTINES_MAX:
+        if position >= self._size or len(self._quarantined) >= QUARANTINES_MAX or self._is_over(offset):
             return None
         if self._end_of_data() <= position:
             return None
@@ -345,12 +345,18 @@ class SegmentWalk:
         data_end = self._end_of_data()
         if data_end <= position:
             return Ending.CLEAN, 0, ""
+        if self._is_over(offset):
+            return Ending.TORN, data_end - position, ""
         reason = self._reason(position, offset)
         if len(self._quarantined) >= QUARANTINES_MAX:
             return Ending.DAMAGED, 0, f"more than {QUARANTINES_MAX} damaged places; here: {reason}"
         if self._is_torn(position, offset):
             return Ending.TORN, data_end - position, ""
         return Ending.DAMAGED, 0, reason
+
+    def _is_over(self, offset: int) -> bool:
+        """Whether the next segment goes on here: then bytes that follow are of a write that failed, and nobody's."""
+        return not self._is_last and offset == self._limit
 
     def _end_of_data(self) -> int:
         if self._data_end is None:

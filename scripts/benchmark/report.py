@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 
 from benchmark import options
-from benchmark.measures import Measure
+from benchmark.measures import CPU, Measure
 from benchmark.samples import WARM_UP_ROUND, Sample
 from benchmark.servers import KAFKA, KWIRE
 
@@ -29,8 +29,20 @@ def rows(samples: Sequence[Sample], measures: Sequence[Measure], worst: Sequence
     """Medians of `measures`; of `worst` the worst that happened in any work, the warm-up not left out."""
     measured = [sample for sample in samples if sample.round != WARM_UP_ROUND]
     worked = {sample.work for sample in measured}
-    table = [_row(measure, _median_of(measured, measure)) for measure in measures if measure.work in worked]
+    chosen = [measure for measure in measures if measure.work in worked]
+    table = [_row(measure, _median_of(measured, measure)) for measure in chosen]
+    cpu_ratios = [row.ratio for measure, row in zip(chosen, table, strict=True) if measure.bar is CPU and row.ratio]
+    if len(cpu_ratios) > 1:
+        table.append(_mean_row(cpu_ratios))
     return table + [_row(measure, _worst_of(samples, measure)) for measure in worst]
+
+
+def _mean_row(cpu_ratios: Sequence[float]) -> Row:
+    """The works have different units, so their ratios are what can be averaged."""
+    mean = statistics.geometric_mean(cpu_ratios)
+    return Row(
+        f"server CPU, geometric mean of {len(cpu_ratios)} works", "", None, None, mean, str(CPU), CPU.is_met(mean)
+    )
 
 
 def _row(measure: Measure, figure: Callable[[str], float | None]) -> Row:

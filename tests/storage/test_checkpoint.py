@@ -2,7 +2,9 @@
 
 import struct
 from pathlib import Path
+from random import Random
 
+import pytest
 from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 from storage.checkpoint import Checkpoint, CheckpointFile, decode_checkpoint
 from storage.files import Files
 from tests.support.faulty_files import FaultyFiles
+from tests.support.simulated_disk import SimulatedDisk, SimulatedFiles
 
 longs = st.integers(-(2**63), 2**63 - 1)
 checkpoints = st.builds(
@@ -74,7 +77,7 @@ def test_one_that_was_replaced_by_a_newer_one_is_made_durable_with_it(tmp_path: 
     old, new = file.take_number(), file.take_number()
     checkpoint = Checkpoint("", False, 0, 1, 0, 0, 0, 0, 0, 0, (), b"")
     newer = Checkpoint("", False, 0, 2, 0, 0, 0, 0, 0, 0, (), b"")
-    file.write(new, newer)
+    file.write(new, newer, is_hasty=True)
     assert files.calls["fsync"] == 0
     assert file.make_durable(old, checkpoint)
     assert file.read() == newer
@@ -91,3 +94,29 @@ def test_a_checkpoint_from_before_compaction_is_read() -> None:
     body = facts + b"boot" + struct.pack(">iq", 9, 10) + b"who"
     data = struct.pack(">4sHI", b"KWCP", 1, crc32c(body)) + body
     assert decode_checkpoint(data) == Checkpoint("boot", True, 1, 2, 3, 4, 5, 6, 7, 8, ((9, 10),), b"who", 0)
+
+
+def test_the_newest_log_start_is_not_put_on_facts_that_end_before_it(tmp_path: Path) -> None:
+    file = CheckpointFile(str(tmp_path), FaultyFiles())
+    checkpoint = Checkpoint("", False, 0, 10, 0, 0, 0, 0, 0, 0, (), b"")
+    file.log_start_offset = 10
+    file.write(file.take_number(), checkpoint)
+    assert (found := file.read()) is not None
+    assert found.log_start_offset == 10
+    file.log_start_offset = 11
+    file.write(file.take_number(), checkpoint)
+    assert file.read() == checkpoint
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_checkpoint_that_is_not_synced_does_not_take_the_one_before_with_it(seed: int) -> None:
+    files = SimulatedFiles(SimulatedDisk())
+    files.makedirs("/log")
+    files.syncfs("/")
+    file = CheckpointFile("/log", files)
+    old = Checkpoint("", False, 0, 1, 0, 0, 0, 0, 0, 0, (), b"")
+    new = Checkpoint("", False, 0, 2, 0, 0, 0, 0, 0, 0, (), b"")
+    file.write(file.take_number(), old, sync=True)
+    file.write(file.take_number(), new)
+    after = SimulatedFiles(files.disk.after_power_cut(Random(seed)))
+    assert CheckpointFile("/log", after).read() in (old, new)

@@ -26,7 +26,23 @@ CRASHES_WITH_FAULTS = CRASHES // 4
 # Enough to meet each of the planted mistakes; the first seed that finds it ends the search.
 PLANTED_RUNS_MAX = 1500
 # Runs that once found something.
-KEPT_SEEDS = (18, 31, 70, 84, 187, 232, 260, 334, 430, 591)
+KEPT_SEEDS = (18, 31, 70, 84, 187, 232, 260, 321, 334, 430, 591, 878, 737254655, 887662831, 1763907240, 2607227324)
+KEPT_SEEDS_WITH_FAULTS = (
+    26,
+    146,
+    326,
+    476,
+    605,
+    806,
+    100150,
+    102446,
+    103067,
+    104324,
+    300825,
+    303263,
+    1139252825,
+    2301788487,
+)
 TRACE_SEED = 7
 TRACE_PLAN = Plan(steps=60, lives=1)
 
@@ -64,6 +80,11 @@ def test_runs_that_once_failed_hold(seed: int) -> None:
     CrashWorld(seed).run()
 
 
+@pytest.mark.parametrize("seed", KEPT_SEEDS_WITH_FAULTS)
+def test_runs_with_faults_that_once_failed_hold(seed: int) -> None:
+    CrashWorld(seed, Plan(has_sync_failures=True, has_restarts_on_lies=True, has_full_disks=True)).run()
+
+
 @pytest.mark.timeout(120 + CRASHES // 10)
 def test_what_was_acknowledged_survives_a_crash_anywhere() -> None:
     run_seeds(announced_seed(), CRASHES, Plan())
@@ -72,6 +93,17 @@ def test_what_was_acknowledged_survives_a_crash_anywhere() -> None:
 @pytest.mark.timeout(120 + CRASHES // 10)
 def test_what_was_acknowledged_survives_failed_syncs_too() -> None:
     run_seeds(announced_seed(), CRASHES_WITH_FAULTS, Plan(has_sync_failures=True))
+
+
+@pytest.mark.timeout(120 + CRASHES // 10)
+def test_what_was_acknowledged_survives_a_restart_on_a_cache_that_lies_after_a_failed_sync() -> None:
+    run_seeds(announced_seed(), CRASHES_WITH_FAULTS, Plan(has_sync_failures=True, has_restarts_on_lies=True))
+
+
+@pytest.mark.timeout(120 + CRASHES // 10)
+def test_what_was_acknowledged_survives_all_of_it_together() -> None:
+    plan = Plan(has_sync_failures=True, has_restarts_on_lies=True, has_full_disks=True)
+    run_seeds(announced_seed(), CRASHES_WITH_FAULTS, plan)
 
 
 @pytest.mark.timeout(120 + CRASHES // 10)
@@ -137,9 +169,9 @@ class BytesAreNotSynced(SimulatedFiles):
 class SwapHasNoManifest(SimulatedFiles):
     """The list of what a swap is about to do is not written."""
 
-    def replace_file(self, path: str, data: BytesLike, *, sync: bool) -> None:
+    def replace_file(self, path: str, data: BytesLike, *, sync: bool, sync_content: bool = False) -> None:
         if not path.endswith("/replacement"):
-            super().replace_file(path, data, sync=sync)
+            super().replace_file(path, data, sync=sync, sync_content=sync_content)
 
     def unlink(self, path: str) -> None:
         if not path.endswith("/replacement"):
@@ -149,17 +181,31 @@ class SwapHasNoManifest(SimulatedFiles):
 class CheckpointsAreNotSynced(SimulatedFiles):
     """A file goes before the statement that it may go is safe."""
 
-    def replace_file(self, path: str, data: BytesLike, *, sync: bool) -> None:
-        super().replace_file(path, data, sync=sync and not path.endswith("/checkpoint"))
+    def replace_file(self, path: str, data: BytesLike, *, sync: bool, sync_content: bool = False) -> None:
+        is_other = not path.endswith("/checkpoint")
+        super().replace_file(path, data, sync=sync and is_other, sync_content=sync_content and is_other)
 
 
 class RenamesComeBeforeSyncs(SimulatedFiles):
     """A small file is renamed into its place before its bytes are safe."""
 
-    def replace_file(self, path: str, data: BytesLike, *, sync: bool) -> None:
+    def replace_file(self, path: str, data: BytesLike, *, sync: bool, sync_content: bool = False) -> None:
         super().replace_file(path, data, sync=False)
         if sync:
             self.fsync_dir(os.path.dirname(path))
+
+
+class CacheIsBelieved(SimulatedFiles):
+    """What the cache shows after a failed sync is not read from the disk again."""
+
+    def forget(self, fd: int, start: int, end: int) -> None:
+        pass
+
+
+def do_not_note_failed_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("storage.log_durability.mark_sync_failed", lambda *args: None)
+    monkeypatch.setattr("storage.syncing.mark_sync_failed", lambda *args: None)
+    monkeypatch.setattr(CrashWorld, "is_lie_known", lambda self: True)
 
 
 def believe_the_second_sync(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,6 +248,7 @@ def forget_the_producers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("storage.producers.ProducerStates.record", lambda *args: None)
 
 
+LIES = Plan(has_sync_failures=True, has_restarts_on_lies=True)
 PLANTED: dict[str, tuple[Plan, Callable[[pytest.MonkeyPatch], None] | None]] = {
     "names are not synced": (Plan(make_files=NamesAreNotSynced), None),
     "bytes are not synced": (Plan(make_files=BytesAreNotSynced), None),
@@ -209,6 +256,8 @@ PLANTED: dict[str, tuple[Plan, Callable[[pytest.MonkeyPatch], None] | None]] = {
     "checkpoints are not synced": (Plan(make_files=CheckpointsAreNotSynced), None),
     "renames come before syncs": (Plan(make_files=RenamesComeBeforeSyncs), None),
     "a second sync is believed": (Plan(has_sync_failures=True), believe_the_second_sync),
+    "the cache is believed after a failed sync": (replace(LIES, make_files=CacheIsBelieved), None),
+    "failed syncs are not noted": (LIES, do_not_note_failed_syncs),
     "acknowledged before the sync": (Plan(), acknowledge_before_the_sync),
     "every batch is trusted": (Plan(), trust_every_batch),
     "producers are forgotten": (Plan(), forget_the_producers),

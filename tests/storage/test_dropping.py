@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from storage.checkpoint import CheckpointFile
 from storage.errors import DiskFailure, LogClosed, OffsetOutOfRange
 from storage.files import Files
 from storage.log import Log
@@ -380,3 +381,22 @@ def test_segments_of_different_logs_roll_at_different_times(tmp_path: Path) -> N
         log = open_log(str(folder), Files(), run_now, settings, BOOT_ID)
         assert log.segment_count == 2
     assert len(ages) > 4
+
+
+def test_a_log_start_that_moves_past_a_waiting_checkpoint_gets_one_of_its_own(tmp_path: Path) -> None:
+    jobs = LaterJobs()
+    log = make_log(tmp_path, background=jobs)
+    for _ in range(3):
+        append(log)
+    jobs.run()
+    log.advance_log_start_offset(2)
+    log.advance_log_start_offset(3)
+    assert len(jobs.jobs) == 1
+    for _ in range(3):
+        append(log)
+    log.advance_log_start_offset(5)
+    assert len(jobs.jobs) == 2
+    jobs.run()
+    found = CheckpointFile(str(tmp_path), Files()).read()
+    assert found is not None
+    assert (found.log_start_offset, found.offset) == (5, 6)

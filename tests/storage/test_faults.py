@@ -240,3 +240,17 @@ def test_a_torn_append_before_a_roll_leaves_no_trace(tmp_path: Path, torn_bytes:
     assert sync is not None
     assert [segment.base_offset for segment, _, _ in sync.dirty] == [0, 1]
     sync.close()
+
+
+def test_behind_a_write_that_failed_halfway_nothing_is_written(tmp_path: Path) -> None:
+    files = FaultyFiles()
+    log = make_log(tmp_path, files=files)
+    append(log)
+    files.tear_next_write(100)
+    with pytest.raises(DiskFailure):
+        append(log, make_batch(value=b"x" * 300))
+    for _ in range(2):
+        append(log)
+    assert [(segment.base_offset, segment.next_offset) for segment in log.segments()] == [(0, 1), (1, 3)]
+    log.flush()
+    assert log.synced_offset == 3

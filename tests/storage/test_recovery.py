@@ -471,3 +471,19 @@ def test_an_old_checkpoint_never_replaces_a_newer_one(tmp_path: Path) -> None:
     log.advance_log_start_offset(17)
     jobs.run()
     assert reopen(kill(tmp_path / "p", tmp_path / "q")).log_start_offset == 17
+
+
+@pytest.mark.parametrize("size", [10, 900])
+def test_a_segment_left_without_a_batch_takes_the_next_one_however_large(tmp_path: Path, size: int) -> None:
+    settings = LogSettings(segment_bytes=400)
+    (tmp_path / segment_name(7)).write_bytes(b"")
+    log = open_log(str(tmp_path), Files(), run_now, settings, BOOT_ID)
+    assert (log.log_start_offset, log.log_end_offset) == (7, 7)
+    log.roll(NOW_MS)
+    append(log, make_batch(value=b"x" * size))
+    append(log, make_batch(value=b"y" * size))
+    kept = read_all(log)
+    assert len(kept) == 2
+    assert [segment.base_offset for segment in log.segments()] == ([7] if size < 400 else [7, 8])
+    log.close()
+    assert read_all(open_log(str(tmp_path), Files(), run_now, settings, BOOT_ID)) == kept

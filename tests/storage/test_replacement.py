@@ -18,7 +18,7 @@ from storage.files import Files
 from storage.format import CRC_POSITION, CRC_START, HEADER, LENGTH_OVERHEAD
 from storage.log import Log
 from storage.recovery import open_log
-from storage.replacement import REPLACEMENT_NAME, finish_replacement, new_log_path
+from storage.replacement import REPLACEMENT_NAME, finish_replacement, new_index_path, new_log_path
 from storage.segment import segment_name
 from storage.settings import LogSettings
 from tests.support.batches import BOOT_ID, NOW_MS, LaterJobs, append, headers, make_batch, make_log, read_all, run_now
@@ -367,3 +367,29 @@ def test_a_roll_while_segments_are_replaced_does_not_make_damage_of_gaps(tmp_pat
     log.close(is_clean=False)
     again = open_log(str(tmp_path), Files(), run_now, SMALL, "another boot")
     assert (bases_of(again), again.quarantined, again.damage) == (expected, (), None)
+
+
+@pytest.mark.parametrize("loss", ["no file", "no index", "a short file", "a bad index"])
+def test_nothing_is_replaced_by_files_that_are_not_there_or_not_whole(tmp_path: Path, loss: str) -> None:
+    log = make_log(tmp_path, settings=SMALL)
+    fill(log)
+    before = read_all(log)
+    removed = list(log.segments())[:2]
+    new = write_new_segment(log, Files(), removed, is_even)
+    path = Path(new_log_path(str(tmp_path), new.base_offset))
+    index_path = Path(new_index_path(str(tmp_path), new.base_offset))
+    if loss == "no file":
+        path.unlink()
+    elif loss == "no index":
+        index_path.unlink()
+    elif loss == "a short file":
+        path.write_bytes(path.read_bytes()[:-1])
+    else:
+        index_path.write_bytes(bytes(len(index_path.read_bytes())))
+    with pytest.raises(DiskFailure):
+        log.replace_segments(removed, [new], removed[-1].next_offset)
+    assert not (tmp_path / REPLACEMENT_NAME).exists()
+    assert read_all(log) == before
+    append(log)
+    again = open_log(str(tmp_path), Files(), run_now, SMALL, BOOT_ID)
+    assert read_all(again)[:-1] == before

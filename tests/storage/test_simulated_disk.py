@@ -14,7 +14,7 @@ from tests.support.simulated_disk import Crashed, SimulatedDisk, SimulatedFiles
 from tests.support.simulated_nodes import CUT_MARK, PAGE_BYTES
 
 # What the base class builds out of the other calls; the simulated disk takes these as they are.
-BUILT_OF_OTHERS = {"write_all", "zero", "read_file", "read_end", "replace_file"}
+BUILT_OF_OTHERS = {"write_all", "read_file", "read_end", "replace_file"}
 
 SEEDS = range(20)
 

@@ -231,3 +231,23 @@ def test_a_crash_at_any_step_leaves_the_whole_log_or_the_short_one(offset: int) 
             latest = parse_header(found[-1]).partition_leader_epoch if found else -1
             assert again.epochs.latest == latest
             assert next_sequence(again, 0) == ((len(found) + 1) // 2 * 2 or None)
+
+
+def test_a_cut_brings_back_what_a_full_window_had_pushed_out(tmp_path: Path) -> None:
+    log = make_log(tmp_path)
+    for number in range(7):
+        append(log, make_batch(producer_id=1, producer_epoch=0, base_sequence=number))
+    log.truncate(5)
+    for number in range(5):
+        told = append(log, make_batch(producer_id=1, producer_epoch=0, base_sequence=number))
+        assert (told.is_duplicate, told.base_offset) == (True, number)
+    assert not append(log, make_batch(producer_id=1, producer_epoch=0, base_sequence=5)).is_duplicate
+
+
+def test_a_cut_that_takes_a_new_epoch_brings_the_one_before_back(tmp_path: Path) -> None:
+    log = make_log(tmp_path)
+    append(log, make_batch(producer_id=1, producer_epoch=0, base_sequence=0))
+    append(log, make_batch(producer_id=1, producer_epoch=1, base_sequence=0))
+    log.truncate(1)
+    told = append(log, make_batch(producer_id=1, producer_epoch=0, base_sequence=0))
+    assert (told.is_duplicate, told.base_offset) == (True, 0)

@@ -25,6 +25,8 @@ class Sent:
     base_offset: int = -1
     last_offset: int = -1
     is_acknowledged: bool = False
+    # Where it was when a cut took it back; the cut may not have come about.
+    cut_from: tuple[int, int] = (-1, -1)
 
 
 @dataclass
@@ -35,6 +37,8 @@ class SimulatedProducer:
     next_sequence: int = 0
     # Batches that were cut off; when they are as many as a log remembers, it knows nothing of the ones before them.
     cut_count: int = 0
+    # First sequences of batches that compaction removed.
+    compacted: set[int] = field(default_factory=set)
     sent: list[Sent] = field(default_factory=list)
 
     def unplaced(self) -> Sent | None:
@@ -85,13 +89,19 @@ class Ledger:
 
     def advance(self, offset: int) -> None:
         self.start = max(self.start, offset)
-        for base_offset, batch in list(self.promised.items()):
-            if parse_header(batch).last_offset < self.start:
-                del self.promised[base_offset]
+        for batches in (self.promised, self.open):
+            for base_offset, batch in list(batches.items()):
+                if parse_header(batch).last_offset < self.start:
+                    del batches[base_offset]
 
-    def compacted(self, removed: list[int]) -> None:
-        for base_offset in removed:
-            self.promised.pop(base_offset, None)
+    def compacted(self, removed: list[bytes]) -> None:
+        for batch in removed:
+            header = parse_header(batch)
+            self.promised.pop(header.base_offset, None)
+            self.open.pop(header.base_offset, None)
+            for producer in self.producers:
+                if header.producer_id == producer.producer_id:
+                    producer.compacted.add(header.base_sequence)
 
     def truncate(self, offset: int) -> None:
         for batches in (self.promised, self.open):
@@ -106,6 +116,7 @@ class Ledger:
                 if sent.last_offset >= offset:
                     producer.cut_count += 1
                     # Whether it is gone is known once it was sent again.
+                    sent.cut_from = sent.base_offset, sent.last_offset
                     sent.base_offset = sent.last_offset = -1
                     sent.is_acknowledged = False
 
@@ -133,7 +144,7 @@ class Ledger:
             assert base_offset in found, f"{where}: the acknowledged batch at {base_offset} is gone"
             assert found[base_offset] == batch, f"{where}: another batch is at {base_offset}"
         self._check_producers(log, found)
-        self._place(found, WINDOW_BATCHES)
+        self._place(log, found, is_sent_again=True)
         self.open = {base: batch for base, batch in found.items() if base not in self.promised and base >= self.start}
 
     def check_spoiled(self, log: Log, spoiled: int) -> None:
@@ -189,22 +200,38 @@ class Ledger:
     def not_truncated(self, log: Log) -> None:
         """The log refused to be cut, so everything is as it was, though nothing is promised any more."""
         found = self.read(log)
-        self._place(found, 0)
+        self._place(log, found, is_sent_again=False)
         self.open.update({base: batch for base, batch in found.items() if base not in self.promised})
 
-    def _place(self, found: dict[int, bytes], sent_again: int) -> None:
+    def _place(self, log: Log, found: dict[int, bytes], *, is_sent_again: bool) -> None:
         """A cut that did not come about leaves batches that were answered long ago: nobody sends those again.
 
-        Only the last ``sent_again`` batches of a producer may come once more.
+        Only the last few batches of a producer, those that a log remembers, may come once more, if any do. An older one
+        that is not found was compacted away before the cut.
         """
+        headers = [parse_header(found[base_offset]) for base_offset in sorted(found)]
         for producer in self.producers:
-            headers = [parse_header(found[base_offset]) for base_offset in sorted(found)]
             own = [header for header in headers if header.producer_id == producer.producer_id]
+            state = log.producers.get(producer.producer_id)
+            sent_again = 0
+            if is_sent_again:
+                # After a cut a log may remember fewer than it would have without it.
+                sent_again = len(state.batches) if state is not None and producer.cut_count else WINDOW_BATCHES
             old = {header.base_sequence: header for header in own[: max(len(own) - sent_again, 0)]}
+            found_sequences = [header.base_sequence for header in own]
             for sent in producer.sent:
-                if sent.base_offset < 0 and sent.base_sequence in old:
+                if sent.base_offset >= 0:
+                    continue
+                if sent.base_sequence in old:
                     header = old[sent.base_sequence]
                     sent.base_offset, sent.last_offset = header.base_offset, header.last_offset
+                elif (
+                    sent.base_sequence in producer.compacted
+                    and sent.base_sequence not in found_sequences
+                    and sent.base_sequence < max(found_sequences, default=0)
+                ):
+                    sent.base_offset, sent.last_offset = sent.cut_from
+                    sent.is_acknowledged = True
 
     def _check_producers(self, log: Log, found: dict[int, bytes]) -> None:
         next_sequences: dict[int, int] = {}
@@ -216,7 +243,7 @@ class Ledger:
                 next_sequences[header.producer_id] = header.base_sequence + header.last_offset_delta + 1
         for producer in self.producers:
             last = producer.last_acknowledged()
-            if last is None or producer.cut_count >= WINDOW_BATCHES:
+            if last is None:
                 continue
             if producer.cut_count and last.base_offset not in self.promised:
                 continue

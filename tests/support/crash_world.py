@@ -14,18 +14,18 @@ from functools import partial
 from random import Random
 
 from storage.batch import check_batch, parse_header
-from storage.errors import DiskFailure, disk_errors
+from storage.errors import DiskFailure, FileSystemFailed, disk_errors
 from storage.log import Log
 from storage.producers import WINDOW_BATCHES
 from storage.segment import LogSegment
 from storage.settings import LogSettings
 from storage.store import LogStore
-from storage.syncing import sync_all
+from storage.syncing import SYNC_FAILED_NAME, sync_all
 from tests.support.batches import NOW_MS, make_batch
 from tests.support.crash_ledger import Ledger, Sent, SimulatedProducer
 from tests.support.rewriting import batches_of, write_replacement
 from tests.support.simulated_disk import Crashed, SimulatedDisk, SimulatedFiles
-from tests.support.simulated_nodes import SimulatedFile
+from tests.support.simulated_nodes import SimulatedFile, SimulatedFolder
 
 DATA_DIR = "/data"
 TOPIC_ID = bytes(range(16))
@@ -117,14 +117,29 @@ class CrashWorld:
         self.check_held()
         self.crash_count += 1
         self.call_count += self.disk.call_count
-        if is_power_cut or (self.disk.is_lying and not self.plan.has_restarts_on_lies):
+        if is_power_cut or (self.disk.is_lying and not (self.plan.has_restarts_on_lies and self.is_lie_known())):
             self.disk = self.disk.after_power_cut(self.chance)
         else:
+            if self.chance.random() < 0.3:
+                for file in self.disk.files():
+                    file.evict_lost(self.chance.sample(sorted(file.lost), self.chance.randint(0, len(file.lost))))
             self.disk.restarted()
         self.disk.call_count = 0
         self.disk.free_bytes = None
         for ledger in self.ledgers:
             ledger.crashed()
+
+    def is_lie_known(self) -> bool:
+        """Whether each log with lost pages was told so; a process that is killed in that very moment was not."""
+        if self.disk.find(f"{DATA_DIR}/{SYNC_FAILED_NAME}") is not None:
+            return True
+        for ledger in self.ledgers:
+            folder = self.disk.find(f"{DATA_DIR}/{ledger.name}")
+            if isinstance(folder, SimulatedFolder) and SYNC_FAILED_NAME not in folder.names:
+                for name, node in folder.names.items():
+                    if isinstance(node, SimulatedFile) and node.lost and not name.endswith(".new"):
+                        return False
+        return True
 
     def finish(self) -> None:
         """A last life without trouble: everything that was sent gets in, and a clean stop and start changes nothing."""
@@ -138,14 +153,14 @@ class CrashWorld:
                 self.send_again(log, ledger)
         for log, ledger in zip(self.logs, self.ledgers, strict=True):
             assert log.synced_offset == log.log_end_offset, f"{ledger.name}: a sync left something behind"
-            assert not any(producer.unplaced() for producer in ledger.producers)
+            assert not any(producer.unplaced() for producer in ledger.producers), f"{ledger.name}: a batch got no place"
         self.store.close()
         self.run_jobs(len(self.jobs))
         if self.chance.random() < 0.5:
             self.disk = self.disk.after_power_cut(self.chance)
         self.disk.restarted()
         self.start()
-        assert self.store.was_clean
+        assert self.store.was_clean, "a clean stop left no sign of it"
         for ledger in self.ledgers:
             self.acknowledged_count += len(ledger.promised)
 
@@ -206,7 +221,7 @@ class CrashWorld:
         elif kind == "fill":
             self.disk.free_bytes = self.chance.choice([None, 0, 4096, 20_000])
         elif kind == "short":
-            self.disk.shorten_next_write(self.chance.randint(1, 2_000))
+            self.disk.shorten_next_write(self.chance.randint(1, 2_000), is_error=self.chance.random() < 0.5)
         elif kind == "stop":
             self.stop()
         elif log.is_writable:
@@ -298,23 +313,28 @@ class CrashWorld:
     def sync(self, *, is_quiet: bool = False) -> None:
         """One round of the node, with appends and background work going on meanwhile unless it is to be quiet."""
         begun = []
-        for log, ledger in zip(self.logs, self.ledgers, strict=True):
+        for log in self.logs:
             sync = log.begin_sync()
             if sync is not None:
-                begun.append((log, ledger, sync))
+                begun.append((log, sync))
         if not is_quiet and self.chance.random() < 0.3:
             self.busy()
-        errors = sync_all(self.files, [DATA_DIR], [sync for _, _, sync in begun])
+        errors = sync_all(self.files, [DATA_DIR], [sync for _, sync in begun])
         if not is_quiet and self.chance.random() < 0.3:
             self.busy()
-        for (log, ledger, sync), error in zip(begun, errors, strict=True):
+        for (log, sync), error in zip(begun, errors, strict=True):
             if error is None:
                 sync.finish()
-                self.acknowledge(log, ledger)
             else:
                 assert self.plan.has_sync_failures, str(error)
                 sync.fail(error)
                 assert not log.is_writable
+            if isinstance(error, FileSystemFailed):
+                for other in self.logs:
+                    other.poison(error)
+        for log, ledger in zip(self.logs, self.ledgers, strict=True):
+            if log.is_writable:
+                self.acknowledge(log, ledger)
 
     def acknowledge(self, log: Log, ledger: Ledger) -> None:
         ledger.acknowledge(log.synced_offset)
@@ -350,17 +370,13 @@ class CrashWorld:
     def compact(self, log: Log, ledger: Ledger) -> None:
         """Rewrite a few neighbours without some of their batches."""
         segments = list(log.segments())[:-1]
-        ready = [
-            segment
-            for segment in segments
-            if segment.is_sealed and not segment.is_seal_pending and segment.next_offset <= log.synced_offset
-        ]
+        ready = [segment for segment in segments if segment.is_sealed and not segment.is_seal_pending]
         if not ready or ready != segments[: len(ready)]:
             return
         removed = ready[: self.chance.randint(1, len(ready))]
         protected = {sent.base_offset for producer in ledger.producers for sent in producer.sent[-WINDOW_BATCHES:]}
         kept: list[bytes] = []
-        gone: list[int] = []
+        gone: list[bytes] = []
         for segment in removed:
             for view in batches_of(segment):
                 header = parse_header(view)
@@ -370,7 +386,7 @@ class CrashWorld:
                 if is_last or base_offset in protected or self.chance.random() < 0.5:
                     kept.append(bytes(view))
                 else:
-                    gone.append(base_offset)
+                    gone.append(bytes(view))
         if not kept:
             return
         with disk_errors("write a new segment"):
@@ -396,7 +412,10 @@ class CrashWorld:
             self.meet_failure()
 
     def truncate(self, log: Log, ledger: Ledger) -> None:
-        offset = self.chance.randint(log.log_start_offset, log.log_end_offset)
+        # Replicas agree on what was compacted, so a cut goes through none of it, or takes all there is.
+        offset = self.chance.randint(max(log.log_start_offset, log.clean_upto), log.log_end_offset)
+        if self.chance.random() < 0.1:
+            offset = log.log_start_offset
         ledger.truncate(offset)
         try:
             log.truncate(offset)
@@ -409,6 +428,7 @@ class CrashWorld:
 
     def stop(self) -> None:
         """A clean stop, as far as the disk allows it, and the next start."""
+        self.check_held()
         try:
             self.store.close()
         except DiskFailure:

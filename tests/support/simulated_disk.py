@@ -421,6 +421,10 @@ class SimulatedFiles(Files):
         folder = self.disk.folder(path)
         self.disk.journal.commit(folder)
 
+    def forget(self, fd: int, start: int, end: int) -> None:
+        self.disk.enter("forget")
+        self._file(fd).evict_lost(pages_of(start, end))
+
     def syncfs(self, path: str) -> None:
         try:
             self.disk.enter("syncfs", path)

@@ -130,15 +130,16 @@ class SimulatedFile:
         self.lost |= self.dirty
         self.dirty.clear()
 
-    def evict_lost(self) -> None:
+    def evict_lost(self, pages: Iterable[int] | None = None) -> None:
         """Memory was needed: clean pages are read again, and show what the platter has."""
-        for page in self.lost:
+        evicted = self.lost if pages is None else self.lost.intersection(pages)
+        for page in evicted:
             start, end = page * PAGE_BYTES, min((page + 1) * PAGE_BYTES, self.size)
             old = bytes(self.platter[start:end])
             for buffer in self.buffers:
                 if end <= len(buffer):
                     buffer[start:end] = old + bytes(end - start - len(old))
-        self.lost.clear()
+        self.lost = self.lost - evicted
 
     def flip_bit(self, position: int, bit: int) -> None:
         for buffer in self.buffers:
