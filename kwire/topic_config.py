@@ -413,6 +413,8 @@ class TopicSettings(NamedTuple):
     timestamp_after_max_ms: int
     # Whether the times of all records count, or just the largest of a batch, which is there without a look inside.
     judges_each_record: bool
+    # Nothing below asks for anything beside the append itself: most topics are like that, and appends ask just this.
+    is_plain: bool
     is_group_synced: bool
     # Records that may be readable before they are synced, and one more: from this many on, a sync comes first.
     unsynced_messages_max: int
@@ -463,24 +465,33 @@ def settings_for(overrides: Mapping[str, str], config: Config) -> TopicSettings:
     assert isinstance(policies, tuple)
     assert isinstance(ratio, int | float)
     is_group_synced = value_of("kwire.log.sync") == "group"
+    is_log_append_time = value_of("message.timestamp.type") == "LogAppendTime"
+    flush_ms, retention_messages = number("flush.ms"), number("kwire.retention.messages")
     before_max_ms, after_max_ms = number("message.timestamp.before.max.ms"), number("message.timestamp.after.max.ms")
     return TopicSettings(
         max_message_bytes=number("max.message.bytes"),
         segment_bytes=number("segment.bytes"),
         segment_ms=number("segment.ms"),
         index_interval_bytes=number("index.interval.bytes"),
-        is_log_append_time=value_of("message.timestamp.type") == "LogAppendTime",
+        is_log_append_time=is_log_append_time,
         timestamp_before_max_ms=before_max_ms,
         timestamp_after_max_ms=after_max_ms,
         judges_each_record=before_max_ms != LONG_MAX,
+        is_plain=(
+            not is_log_append_time
+            and "compact" not in policies
+            and before_max_ms == LONG_MAX
+            and flush_ms == LONG_MAX
+            and retention_messages < 0
+        ),
         is_group_synced=is_group_synced,
         unsynced_messages_max=1 if is_group_synced else number("flush.messages"),
-        flush_ms=number("flush.ms"),
+        flush_ms=flush_ms,
         is_deleted="delete" in policies,
         is_compacted="compact" in policies,
         retention_ms=number("retention.ms"),
         retention_bytes=number("retention.bytes"),
-        retention_messages=number("kwire.retention.messages"),
+        retention_messages=retention_messages,
         file_delete_delay_ms=number("file.delete.delay.ms"),
         segment_jitter_ms=number("segment.jitter.ms"),
         delete_retention_ms=number("delete.retention.ms"),

@@ -122,6 +122,7 @@ def test_the_typed_view_agrees_with_the_told_values(config: Config) -> None:
         timestamp_before_max_ms=LONG_MAX,
         timestamp_after_max_ms=3600000,
         judges_each_record=False,
+        is_plain=True,
         is_group_synced=True,
         unsynced_messages_max=1,
         flush_ms=LONG_MAX,
@@ -139,6 +140,20 @@ def test_the_typed_view_agrees_with_the_told_values(config: Config) -> None:
     )
     chosen = settings_for({"segment.ms": "7", "message.timestamp.type": "LogAppendTime"}, config)
     assert (chosen.segment_ms, chosen.is_log_append_time) == (7, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("message.timestamp.type", "LogAppendTime"),
+        ("message.timestamp.before.max.ms", "1000"),
+        ("cleanup.policy", "compact,delete"),
+        ("flush.ms", "1000"),
+        ("kwire.retention.messages", "0"),
+    ],
+)
+def test_topic_that_asks_for_more_than_the_append_is_not_plain(config: Config, name: str, value: str) -> None:
+    assert not settings_for({name: value}, config).is_plain
 
 
 def test_how_many_records_may_be_unsynced_follows_from_two_settings(config: Config) -> None:

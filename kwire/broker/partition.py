@@ -174,19 +174,13 @@ class Partition:
                 ErrorCode.MESSAGE_TOO_LARGE,
                 f"the batch has {size_bytes} bytes, max.message.bytes is {settings.max_message_bytes}",
             )
-        if not settings.is_log_append_time:
-            if header.max_timestamp == NO_TIMESTAMP:
-                header = fill_max_timestamp(batch)
-            latest_ms = now_ms + settings.timestamp_after_max_ms
-            if settings.judges_each_record:
-                check_record_times(batch, header, now_ms - settings.timestamp_before_max_ms, latest_ms)
-            elif header.max_timestamp > latest_ms:
-                raise KafkaError(
-                    ErrorCode.INVALID_TIMESTAMP,
-                    f"timestamp {header.max_timestamp} is too far ahead of the server's time {now_ms}",
-                )
-        if settings.is_compacted:
-            check_keys(batch)
+        if not settings.is_plain or header.max_timestamp == NO_TIMESTAMP:
+            header = _looked_into(batch, header, settings, now_ms)
+        if header.max_timestamp - now_ms > settings.timestamp_after_max_ms and not settings.is_log_append_time:
+            raise KafkaError(
+                ErrorCode.INVALID_TIMESTAMP,
+                f"timestamp {header.max_timestamp} is too far ahead of the server's time {now_ms}",
+            )
         log = self._log or self.log
         appended = log.append(batch, header, self.leader_epoch, now_ms)
         if not appended.is_duplicate:
@@ -197,7 +191,7 @@ class Partition:
             else:
                 self.readable_bytes = self.appended_bytes
                 self.advance(end)
-                if settings.flush_ms != NEVER_MS and not self._is_flush_due:
+                if not settings.is_plain and settings.flush_ms != NEVER_MS and not self._is_flush_due:
                     self._is_flush_due = True
                     self._syncs.add_within(self, settings.flush_ms)
         return appended
@@ -205,8 +199,9 @@ class Partition:
     def advance(self, high_watermark: int) -> None:
         """Records below this offset have become readable: the one signal out."""
         self.high_watermark = high_watermark
-        if self.settings.retention_messages >= 0 and self._log is not None:
-            hold_ring(self._log, high_watermark, self.settings.retention_messages)
+        settings = self.settings
+        if not settings.is_plain and settings.retention_messages >= 0 and self._log is not None:
+            hold_ring(self._log, high_watermark, settings.retention_messages)
         awaited = self._awaited
         if awaited:
             while awaited and awaited[0].offset <= high_watermark:
@@ -330,6 +325,19 @@ class Partition:
         if self._awaited is None:
             self._awaited = deque()
         self._awaited.append(_Awaited(offset, timeout_ms, call))
+
+
+def _looked_into(batch: memoryview, header: BatchHeader, settings: TopicSettings, now_ms: int) -> BatchHeader:
+    """What some topics, and some producers, ask for: a look at the records. The header as it is afterwards."""
+    if not settings.is_log_append_time:
+        if header.max_timestamp == NO_TIMESTAMP:
+            header = fill_max_timestamp(batch)
+        if settings.judges_each_record:
+            earliest_ms = now_ms - settings.timestamp_before_max_ms
+            check_record_times(batch, header, earliest_ms, now_ms + settings.timestamp_after_max_ms)
+    if settings.is_compacted:
+        check_keys(batch)
+    return header
 
 
 def _refuse_to_open() -> Log:

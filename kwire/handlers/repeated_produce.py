@@ -8,7 +8,7 @@ stored, the general way deals with it.
 """
 
 import struct
-from typing import NamedTuple
+from collections.abc import Callable
 
 from kwire.broker.partition import Partition, code_of
 from kwire.broker.topics import Topic
@@ -26,6 +26,7 @@ from kwire.wire.messages.produce import (
 from kwire.wire.varint import decode_uvarint, encode_uvarint
 from storage.batch import BatchHeader, check_batch
 from storage.errors import StorageError
+from storage.format import TRANSACTIONAL_BIT
 
 # From version 5 on the numbers that differ stand side by side in the answer; from 7 on every codec is allowed.
 FIRST_VERSION = 7
@@ -44,13 +45,8 @@ _pack_int = struct.Struct(">i").pack
 _HEAD_BYTES = 8
 
 
-class _Part(NamedTuple):
-    """One partition's share of a request."""
-
-    partition_index: int
-    partition: Partition
-    batch: memoryview
-    header: BatchHeader
+# One partition's share of a request: its number, itself, its batch and the batch's header.
+_Part = tuple[int, Partition, memoryview, BatchHeader]
 
 
 class RepeatedProduce:
@@ -63,8 +59,10 @@ class RepeatedProduce:
         "_between",
         "_call",
         "_is_flexible",
+        "_pack_one",
         "_partitions",
         "_start",
+        "_tail",
         "_target",
         "_timeout_ms",
         "_topic",
@@ -79,17 +77,19 @@ class RepeatedProduce:
         self._version = 0
         self._before = b""
         self._start = 0
+        self._tail = b""
         self._is_flexible = False
         self._acks = ALL
         self._timeout_ms = 0
         self._partitions: list[Partition] = []
         # The answer: words in front of the count of partitions, behind the numbers of each, and behind the last.
         self._words = self._between = self._after = b""
+        # The whole answer for one partition, around its numbers; most requests are for one.
+        self._pack_one: Callable[..., bytes] = _pack_numbers
 
     def answer(self, frame: memoryview) -> bytes | DurableAnswer | None:
         """Append the batches of a request frame and return the answer's frame, or None: then nothing has been done."""
-        topic = self._topic
-        if topic is None:
+        if self._topic is None:
             return None
         try:
             call, correlation_id = _unpack_head(frame)
@@ -100,29 +100,36 @@ class RepeatedProduce:
                 return None
             # Up to here nothing has happened; an append that fails as the first one has changed nothing either.
             index, partition, batch, header = parts[0]
-            appended = partition.append(batch, header)
+            offset, last_offset, time_ms, _ = partition.append(batch, header)
         except (StorageError, KafkaError, WireError, struct.error, IndexError):
             return None
-        offset, last_offset, time_ms, _ = appended
+        start_offset = partition.log.log_start_offset
+        if len(parts) == 1:
+            framed = self._pack_one(correlation_id, index, 0, offset, time_ms, start_offset)
+            if last_offset < partition.high_watermark or self._acks != ALL:
+                return framed
+            return DurableAnswer(framed, [(partition, last_offset + 1)], self._timeout_ms)
+        numbers = [_pack_numbers(index, 0, offset, time_ms, start_offset), self._between]
+        unsafe = [(partition, last_offset + 1)]
+        self._append_rest(parts, numbers, unsafe)
+        count = len(parts)
+        counted = bytes((count + 1,)) if self._is_flexible else _pack_int(count)
+        body = b"".join((self._words, counted, *numbers, self._after))
+        framed = _pack_head(len(body) + 4, correlation_id) + body
+        unsafe = [(partition, end) for partition, end in unsafe if partition.high_watermark < end]
+        return DurableAnswer(framed, unsafe, self._timeout_ms) if unsafe and self._acks == ALL else framed
+
+    def _append_rest(self, parts: list[_Part], numbers: list[bytes], unsafe: list[tuple[Partition, int]]) -> None:
+        """All but the first, each with its own fate."""
         between = self._between
-        pieces = [_pack_numbers(index, 0, offset, time_ms, partition.log.log_start_offset), between]
-        unsafe = None if last_offset < partition.high_watermark else [(partition, last_offset + 1)]
         for index, partition, batch, header in parts[1:]:
             try:
                 offset, last_offset, time_ms, _ = partition.append(batch, header)
             except (StorageError, KafkaError) as error:
-                pieces.append(self._failed(index, error))
+                numbers.append(self._failed(index, error))
                 continue
-            pieces += (_pack_numbers(index, 0, offset, time_ms, partition.log.log_start_offset), between)
-            if last_offset >= partition.high_watermark:
-                unsafe = [*(unsafe or ()), (partition, last_offset + 1)]
-        count = len(parts)
-        counted = bytes((count + 1,)) if self._is_flexible else _pack_int(count)
-        body = b"".join((self._words, counted, *pieces, self._after))
-        framed = _pack_head(len(body) + 4, correlation_id) + body
-        if unsafe is None or self._acks != ALL:
-            return framed
-        return DurableAnswer(framed, unsafe, self._timeout_ms)
+            numbers += (_pack_numbers(index, 0, offset, time_ms, partition.log.log_start_offset), between)
+            unsafe.append((partition, last_offset + 1))
 
     def _parts(self, frame: memoryview) -> list[_Part] | None:
         """The request's partitions, each batch checked; None if this is not for us."""
@@ -137,7 +144,8 @@ class RepeatedProduce:
         if not 0 < count <= PARTITIONS_MAX:
             return None
         parts = []
-        for _ in range(count):
+        while count:
+            count -= 1
             (index,) = _unpack_int(frame, position)
             if is_flexible:
                 length, start = decode_uvarint(frame, position + 4)
@@ -151,16 +159,16 @@ class RepeatedProduce:
             batch = frame[start:position]
             header = check_batch(batch)
             partition = partitions[index]
-            if header.is_transactional or partition.settings.is_log_append_time:
+            if header.attributes & TRANSACTIONAL_BIT or partition.settings.is_log_append_time:
                 # A batch that gets our time is changed even if it cannot be stored: it could not be looked at twice.
                 return None
             if is_flexible:
                 if frame[position]:  # tags; none are known
                     return None
                 position += 1
-            parts.append(_Part(index, partition, batch, header))
+            parts.append((index, partition, batch, header))
         # Topic and request end here; without unknown tags each leaves one zero byte.
-        if size - position != (2 if is_flexible else 0) or (is_flexible and (frame[position] or frame[position + 1])):
+        if frame[position:] != self._tail:
             return None
         return parts
 
@@ -218,6 +226,17 @@ class RepeatedProduce:
         # Topic tags, throttle time and the answer's own tags end it; what is left belongs to each partition.
         end_bytes = 1 + 4 + 1 if self._is_flexible else 4
         self._between, self._after = after[:-end_bytes], after[-end_bytes:]
+        self._tail = bytes(2 if self._is_flexible else 0)
+        self._pack_one = self._packing_of_one(bytes(self._head_tags) + before, after)
+
+    def _packing_of_one(self, before: bytes, after: bytes) -> Callable[..., bytes]:
+        packing = struct.Struct(f">ii{len(before)}sihqqq{len(after)}s")
+        size, pack = packing.size - 4, packing.pack
+
+        def pack_one(correlation_id: int, index: int, code: int, offset: int, time_ms: int, start_offset: int) -> bytes:
+            return pack(size, correlation_id, before, index, code, offset, time_ms, start_offset, after)
+
+        return pack_one
 
     def _size_of_partitions(self, request: ProduceRequest) -> int:
         """How many bytes the partitions, their count and everything behind them take in the request."""

@@ -167,7 +167,7 @@ def _slotted(cls: type[Any], head: tuple[int, Versions, Versions] | None) -> Any
         "__doc__": cls.__doc__,
         "__module__": cls.__module__,
         "__qualname__": cls.__qualname__,
-        "__init__": _constructor(fields),
+        "__init__": _constructor_on_first_use(fields),
         "__eq__": _equal,
         "__hash__": None,
         "__repr__": _show,
@@ -203,6 +203,20 @@ def _kind(hint: Any) -> tuple[Kind, bool]:
         assert isinstance(mark, Fixed | Varlen)
         return mark, False
     return struct_of(hint), False
+
+
+def _constructor_on_first_use(fields: tuple[Field, ...]) -> Any:
+    """A constructor that puts the real one in its place when the first object of its class is made.
+
+    Hundreds of classes are declared and a server uses some of them; to write all constructors at once would nearly
+    double the time that it takes to import them.
+    """
+
+    def make_and_call(self: Any, *args: Any, **values: Any) -> None:
+        made = type(self).__init__ = _constructor(fields)
+        made(self, *args, **values)
+
+    return make_and_call
 
 
 def _constructor(fields: tuple[Field, ...]) -> Any:

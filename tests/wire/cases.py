@@ -1,10 +1,12 @@
-"""Every message of every API in every version, and a message of our own that has a field of every kind."""
+"""Every message and every stored record in every version, and a message of our own that has a field of every kind."""
 
 from typing import Any
 
 import pytest
 
+from kwire.wire.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from kwire.wire.messages import APIS
+from kwire.wire.records import RECORD_TYPES
 from kwire.wire.schema import field, message, message_of, struct
 from kwire.wire.types import (
     Array,
@@ -22,7 +24,11 @@ from kwire.wire.types import (
     Uuid,
 )
 
-MESSAGES: list[type[Any]] = [cls for api in APIS.values() for cls in (api.request, api.response)]
+REQUESTS_AND_RESPONSES: list[type[Any]] = [cls for api in APIS.values() for cls in (api.request, api.response)]
+RECORDS: list[type[Any]] = list(
+    dict.fromkeys(cls for types in RECORD_TYPES.values() for record_type in types.values() for cls in record_type)
+)
+MESSAGES = [*REQUESTS_AND_RESPONSES, *RECORDS, ConsumerProtocolSubscription, ConsumerProtocolAssignment]
 CASES: list[tuple[type[Any], int]] = [(cls, version) for cls in MESSAGES for version in message_of(cls).versions]
 
 

@@ -18,8 +18,8 @@ from kwire.wire.types import Fixed, Varlen
 
 M = TypeVar("M")
 
-# There are some three hundred cases, so each one gets few examples; a slow machine is no failure.
-FEW = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+# There are some six hundred cases, so each one gets few examples; a slow machine is no failure.
+FEW = settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 DRAWN_COUNT = 3
 LIST_LENGTH_MAX = 3
 # The bits of an integer by its format character; capitals are unsigned.

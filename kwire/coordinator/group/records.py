@@ -1,8 +1,7 @@
-"""The records of `__consumer_offsets`: Kafka's own formats, so that Kafka's tools can read the topic.
+"""The records of `__consumer_offsets` that this coordinator writes and reads; `kwire.wire.records` has their formats.
 
-A key is a 16-bit record type and a body; a value is a 16-bit version and a body; a null value is a tombstone. Types 0
-and 1 are a committed offset (0 is what old brokers wrote), type 2 is a classic group. Types that are not known here are
-left alone.
+Types 0 and 1 are a committed offset (0 is what old brokers wrote), type 2 is a classic group. Other types are left
+alone.
 """
 
 import struct
@@ -12,9 +11,20 @@ from typing import TypeVar
 from kwire.coordinator.runtime import KeyValue
 from kwire.wire.codec import decode_message, encode_message
 from kwire.wire.errors import WireError
-from kwire.wire.schema import field, message
-from kwire.wire.schema import struct as wire_struct
-from kwire.wire.types import ZERO_UUID, Array, Bytes, Int32, Int64, String, Uuid
+from kwire.wire.records.classic_group import GroupMetadataKey, GroupMetadataValue, MemberMetadata
+from kwire.wire.records.offsets import OffsetCommitKey, OffsetCommitValue
+
+__all__ = [
+    "GroupMetadataRecord",
+    "GroupMetadataValue",
+    "MemberMetadata",
+    "OffsetCommitKey",
+    "OffsetCommitRecord",
+    "OffsetCommitValue",
+    "decode_record",
+    "encode_group_metadata",
+    "encode_offset_commit",
+]
 
 LEGACY_OFFSET_COMMIT = 0
 OFFSET_COMMIT = 1
@@ -28,50 +38,6 @@ GROUP_METADATA_VALUE_VERSION = 3
 V = TypeVar("V")
 
 _PREFIX = struct.Struct(">h")
-
-
-@message(versions="0", flexible="none")
-class OffsetCommitKey:
-    group: String = field("0")
-    topic: String = field("0")
-    partition: Int32 = field("0")
-
-
-@message(versions="0-4", flexible="4+")
-class OffsetCommitValue:
-    offset: Int64 = field("0+")
-    leader_epoch: Int32 = field("3+", default=-1)
-    metadata: String = field("0+")
-    commit_timestamp: Int64 = field("0+")
-    expire_timestamp: Int64 = field("1", default=-1)
-    topic_id: Uuid = field("4+", tag=0, default=ZERO_UUID)
-
-
-@message(versions="0", flexible="none")
-class GroupMetadataKey:
-    group: String = field("0")
-
-
-@wire_struct()
-class MemberMetadata:
-    member_id: String = field("0+")
-    group_instance_id: String | None = field("3+", default=None)
-    client_id: String = field("0+")
-    client_host: String = field("0+")
-    rebalance_timeout: Int32 = field("1+", default=-1)
-    session_timeout: Int32 = field("0+")
-    subscription: Bytes = field("0+")
-    assignment: Bytes = field("0+")
-
-
-@message(versions="0-4", flexible="4+")
-class GroupMetadataValue:
-    protocol_type: String = field("0+")
-    generation: Int32 = field("0+")
-    protocol: String | None = field("0+")
-    leader: String | None = field("0+")
-    current_state_timestamp: Int64 = field("2+", default=-1)
-    members: Array[MemberMetadata] = field("0+")
 
 
 @dataclass(frozen=True, slots=True)

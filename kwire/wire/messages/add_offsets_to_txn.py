@@ -1,0 +1,24 @@
+"""AddOffsetsToTxn, key 25: a group whose positions a transaction is about to commit.
+
+2: a fenced producer is told so. 3: flexible. 4: an error that says the transaction can be aborted (KIP-890).
+"""
+
+from kwire.wire.schema import Api, field, message
+from kwire.wire.types import Int16, Int32, Int64, String
+
+
+@message(key=25, versions="0-4", flexible="3+")
+class AddOffsetsToTxnRequest:
+    transactional_id: String = field("0+")
+    producer_id: Int64 = field("0+")
+    producer_epoch: Int16 = field("0+")
+    group_id: String = field("0+")
+
+
+@message(key=25, versions="0-4", flexible="3+")
+class AddOffsetsToTxnResponse:
+    throttle_time_ms: Int32 = field("0+", default=0)
+    error_code: Int16 = field("0+")
+
+
+ADD_OFFSETS_TO_TXN = Api(AddOffsetsToTxnRequest, AddOffsetsToTxnResponse)

@@ -1,0 +1,61 @@
+"""AddPartitionsToTxn, key 24: partitions that a transaction is about to write to.
+
+2: a fenced producer is told so. 3: flexible. 4: many transactions at once, or only a question whether partitions are in
+one; from here on brokers ask, clients stay at 3. 5: an error that says the transaction can be aborted (KIP-890).
+"""
+
+from kwire.wire.schema import Api, field, message, struct
+from kwire.wire.types import Array, Bool, Int16, Int32, Int64, String
+
+
+@struct()
+class AddPartitionsToTxnTopic:
+    name: String = field("0+")
+    partitions: Array[Int32] = field("0+")
+
+
+@struct()
+class AddPartitionsToTxnTransaction:
+    transactional_id: String = field("4+", default="")
+    producer_id: Int64 = field("4+", default=0)
+    producer_epoch: Int16 = field("4+", default=0)
+    verify_only: Bool = field("4+", default=False)
+    topics: Array[AddPartitionsToTxnTopic] = field("4+", default=list)
+
+
+@message(key=24, versions="0-5", flexible="3+")
+class AddPartitionsToTxnRequest:
+    transactions: Array[AddPartitionsToTxnTransaction] = field("4+", default=list)
+    v3_and_below_transactional_id: String = field("0-3", default="")
+    v3_and_below_producer_id: Int64 = field("0-3", default=0)
+    v3_and_below_producer_epoch: Int16 = field("0-3", default=0)
+    v3_and_below_topics: Array[AddPartitionsToTxnTopic] = field("0-3", default=list)
+
+
+@struct()
+class AddPartitionsToTxnPartitionResult:
+    partition_index: Int32 = field("0+")
+    partition_error_code: Int16 = field("0+")
+
+
+@struct()
+class AddPartitionsToTxnTopicResult:
+    name: String = field("0+")
+    results_by_partition: Array[AddPartitionsToTxnPartitionResult] = field("0+")
+
+
+@struct()
+class AddPartitionsToTxnResult:
+    transactional_id: String = field("4+", default="")
+    topic_results: Array[AddPartitionsToTxnTopicResult] = field("4+", default=list)
+
+
+@message(key=24, versions="0-5", flexible="3+")
+class AddPartitionsToTxnResponse:
+    throttle_time_ms: Int32 = field("0+", default=0)
+    error_code: Int16 = field("4+", default=0)
+    results_by_transaction: Array[AddPartitionsToTxnResult] = field("4+", default=list)
+    results_by_topic_v3_and_below: Array[AddPartitionsToTxnTopicResult] = field("0-3", default=list)
+
+
+ADD_PARTITIONS_TO_TXN = Api(AddPartitionsToTxnRequest, AddPartitionsToTxnResponse)

@@ -1,0 +1,47 @@
+"""AlterShareGroupOffsets, key 91: set where an empty share group stands (KIP-932)."""
+
+from kwire.wire.schema import Api, field, message, struct
+from kwire.wire.types import Array, Int16, Int32, Int64, String, Uuid
+
+
+@struct()
+class AlterShareGroupOffsetsRequestPartition:
+    partition_index: Int32 = field("0+")
+    start_offset: Int64 = field("0+")
+
+
+@struct()
+class AlterShareGroupOffsetsRequestTopic:
+    topic_name: String = field("0+")
+    partitions: Array[AlterShareGroupOffsetsRequestPartition] = field("0+")
+
+
+@message(key=91, versions="0", flexible="0+")
+class AlterShareGroupOffsetsRequest:
+    group_id: String = field("0+")
+    topics: Array[AlterShareGroupOffsetsRequestTopic] = field("0+")
+
+
+@struct()
+class AlterShareGroupOffsetsResponsePartition:
+    partition_index: Int32 = field("0+")
+    error_code: Int16 = field("0+")
+    error_message: String | None = field("0+", default=None)
+
+
+@struct()
+class AlterShareGroupOffsetsResponseTopic:
+    topic_name: String = field("0+")
+    topic_id: Uuid = field("0+")
+    partitions: Array[AlterShareGroupOffsetsResponsePartition] = field("0+")
+
+
+@message(key=91, versions="0", flexible="0+")
+class AlterShareGroupOffsetsResponse:
+    throttle_time_ms: Int32 = field("0+", default=0)
+    error_code: Int16 = field("0+")
+    error_message: String | None = field("0+", default=None)
+    responses: Array[AlterShareGroupOffsetsResponseTopic] = field("0+")
+
+
+ALTER_SHARE_GROUP_OFFSETS = Api(AlterShareGroupOffsetsRequest, AlterShareGroupOffsetsResponse)

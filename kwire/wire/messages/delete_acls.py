@@ -1,0 +1,52 @@
+"""DeleteAcls, key 31: remove the access rules that match filters.
+
+1: prefixed and literal patterns. 2: flexible. 3: users as a resource.
+"""
+
+from kwire.wire.schema import Api, field, message, struct
+from kwire.wire.types import Array, Int8, Int16, Int32, String
+
+
+@struct()
+class DeleteAclsFilter:
+    resource_type_filter: Int8 = field("0+")
+    resource_name_filter: String | None = field("0+")
+    pattern_type_filter: Int8 = field("1+", default=3)
+    principal_filter: String | None = field("0+")
+    host_filter: String | None = field("0+")
+    operation: Int8 = field("0+")
+    permission_type: Int8 = field("0+")
+
+
+@message(key=31, versions="1-3", flexible="2+")
+class DeleteAclsRequest:
+    filters: Array[DeleteAclsFilter] = field("0+")
+
+
+@struct()
+class DeleteAclsMatchingAcl:
+    error_code: Int16 = field("0+")
+    error_message: String | None = field("0+")
+    resource_type: Int8 = field("0+")
+    resource_name: String = field("0+")
+    pattern_type: Int8 = field("1+", default=3)
+    principal: String = field("0+")
+    host: String = field("0+")
+    operation: Int8 = field("0+")
+    permission_type: Int8 = field("0+")
+
+
+@struct()
+class DeleteAclsFilterResult:
+    error_code: Int16 = field("0+")
+    error_message: String | None = field("0+")
+    matching_acls: Array[DeleteAclsMatchingAcl] = field("0+")
+
+
+@message(key=31, versions="1-3", flexible="2+")
+class DeleteAclsResponse:
+    throttle_time_ms: Int32 = field("0+", default=0)
+    filter_results: Array[DeleteAclsFilterResult] = field("0+")
+
+
+DELETE_ACLS = Api(DeleteAclsRequest, DeleteAclsResponse)

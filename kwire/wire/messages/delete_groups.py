@@ -1,0 +1,28 @@
+"""DeleteGroups, key 42: delete groups that have no members.
+
+2: flexible. 3: an error message for each group.
+"""
+
+from kwire.wire.schema import Api, field, message, struct
+from kwire.wire.types import Array, Int16, Int32, String
+
+
+@message(key=42, versions="0-3", flexible="2+")
+class DeleteGroupsRequest:
+    groups_names: Array[String] = field("0+")
+
+
+@struct()
+class DeletableGroupResult:
+    group_id: String = field("0+")
+    error_code: Int16 = field("0+")
+    error_message: String | None = field("3+", default=None)
+
+
+@message(key=42, versions="0-3", flexible="2+")
+class DeleteGroupsResponse:
+    throttle_time_ms: Int32 = field("0+", default=0)
+    results: Array[DeletableGroupResult] = field("0+")
+
+
+DELETE_GROUPS = Api(DeleteGroupsRequest, DeleteGroupsResponse)

@@ -1,0 +1,42 @@
+"""DeleteShareGroupState, key 86: the state of share partitions ends (KIP-932); between brokers."""
+
+from kwire.wire.schema import Api, field, message, struct
+from kwire.wire.types import Array, Int16, Int32, String, Uuid
+
+
+@struct()
+class PartitionData:
+    partition: Int32 = field("0+")
+
+
+@struct()
+class DeleteStateData:
+    topic_id: Uuid = field("0+")
+    partitions: Array[PartitionData] = field("0+")
+
+
+@message(key=86, versions="0", flexible="0+")
+class DeleteShareGroupStateRequest:
+    group_id: String = field("0+")
+    topics: Array[DeleteStateData] = field("0+")
+
+
+@struct()
+class PartitionResult:
+    partition: Int32 = field("0+")
+    error_code: Int16 = field("0+")
+    error_message: String | None = field("0+", default=None)
+
+
+@struct()
+class DeleteStateResult:
+    topic_id: Uuid = field("0+")
+    partitions: Array[PartitionResult] = field("0+")
+
+
+@message(key=86, versions="0", flexible="0+")
+class DeleteShareGroupStateResponse:
+    results: Array[DeleteStateResult] = field("0+")
+
+
+DELETE_SHARE_GROUP_STATE = Api(DeleteShareGroupStateRequest, DeleteShareGroupStateResponse)

@@ -1,0 +1,43 @@
+"""ElectLeaders, key 43: make preferred, or any living, replicas leaders.
+
+1: kinds of election (KIP-460), an error for the whole answer. 2: flexible.
+"""
+
+from kwire.wire.schema import Api, field, message, struct
+from kwire.wire.types import Array, Int8, Int16, Int32, String
+
+
+@struct()
+class TopicPartitions:
+    topic: String = field("0+")
+    partitions: Array[Int32] = field("0+")
+
+
+@message(key=43, versions="0-2", flexible="2+")
+class ElectLeadersRequest:
+    election_type: Int8 = field("1+", default=0)
+    topic_partitions: Array[TopicPartitions] | None = field("0+")
+    timeout_ms: Int32 = field("0+", default=60000)
+
+
+@struct()
+class PartitionResult:
+    partition_id: Int32 = field("0+")
+    error_code: Int16 = field("0+")
+    error_message: String | None = field("0+")
+
+
+@struct()
+class ReplicaElectionResult:
+    topic: String = field("0+")
+    partition_result: Array[PartitionResult] = field("0+")
+
+
+@message(key=43, versions="0-2", flexible="2+")
+class ElectLeadersResponse:
+    throttle_time_ms: Int32 = field("0+", default=0)
+    error_code: Int16 = field("1+", default=0)
+    replica_election_results: Array[ReplicaElectionResult] = field("0+")
+
+
+ELECT_LEADERS = Api(ElectLeadersRequest, ElectLeadersResponse)

@@ -1,0 +1,27 @@
+"""EndTxn, key 26: commit or abort a transaction.
+
+2: a fenced producer is told so. 3: flexible. 4: an error that says the transaction can be aborted. 5: the producer's id
+and epoch for its next transaction come back (KIP-890).
+"""
+
+from kwire.wire.schema import Api, field, message
+from kwire.wire.types import Bool, Int16, Int32, Int64, String
+
+
+@message(key=26, versions="0-5", flexible="3+")
+class EndTxnRequest:
+    transactional_id: String = field("0+")
+    producer_id: Int64 = field("0+")
+    producer_epoch: Int16 = field("0+")
+    committed: Bool = field("0+")
+
+
+@message(key=26, versions="0-5", flexible="3+")
+class EndTxnResponse:
+    throttle_time_ms: Int32 = field("0+", default=0)
+    error_code: Int16 = field("0+")
+    producer_id: Int64 = field("5+", default=-1)
+    producer_epoch: Int16 = field("5+", default=-1)
+
+
+END_TXN = Api(EndTxnRequest, EndTxnResponse)

@@ -1,0 +1,23 @@
+"""SaslAuthenticate, key 36: one step of the exchange that SaslHandshake chose.
+
+1: how long the authentication lasts. 2: flexible.
+"""
+
+from kwire.wire.schema import Api, field, message
+from kwire.wire.types import Bytes, Int16, Int64, String
+
+
+@message(key=36, versions="0-2", flexible="2+")
+class SaslAuthenticateRequest:
+    auth_bytes: Bytes = field("0+")
+
+
+@message(key=36, versions="0-2", flexible="2+")
+class SaslAuthenticateResponse:
+    error_code: Int16 = field("0+")
+    error_message: String | None = field("0+")
+    auth_bytes: Bytes = field("0+")
+    session_lifetime_ms: Int64 = field("1+", default=0)
+
+
+SASL_AUTHENTICATE = Api(SaslAuthenticateRequest, SaslAuthenticateResponse)

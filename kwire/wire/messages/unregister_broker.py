@@ -1,0 +1,19 @@
+"""UnregisterBroker, key 64: a broker that will not come back leaves the cluster."""
+
+from kwire.wire.schema import Api, field, message
+from kwire.wire.types import Int16, Int32, String
+
+
+@message(key=64, versions="0", flexible="0+")
+class UnregisterBrokerRequest:
+    broker_id: Int32 = field("0+")
+
+
+@message(key=64, versions="0", flexible="0+")
+class UnregisterBrokerResponse:
+    throttle_time_ms: Int32 = field("0+", default=0)
+    error_code: Int16 = field("0+")
+    error_message: String | None = field("0+")
+
+
+UNREGISTER_BROKER = Api(UnregisterBrokerRequest, UnregisterBrokerResponse)

@@ -1,0 +1,19 @@
+"""UnregisterController, key 94: a controller that will not come back leaves the cluster."""
+
+from kwire.wire.schema import Api, field, message
+from kwire.wire.types import Int16, Int32, String
+
+
+@message(key=94, versions="0", flexible="0+")
+class UnregisterControllerRequest:
+    controller_id: Int32 = field("0+")
+
+
+@message(key=94, versions="0", flexible="0+")
+class UnregisterControllerResponse:
+    throttle_time_ms: Int32 = field("0+", default=0)
+    error_code: Int16 = field("0+")
+    error_message: String | None = field("0+")
+
+
+UNREGISTER_CONTROLLER = Api(UnregisterControllerRequest, UnregisterControllerResponse)
