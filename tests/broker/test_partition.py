@@ -32,7 +32,10 @@ def refusal(partition: Partition, batch: memoryview) -> ErrorCode:
     assert partition.high_watermark == 0
     assert partition.appended_bytes == 0
     error = caught.value
-    return error.code if isinstance(error, KafkaError) else code_of(error)
+    if isinstance(error, KafkaError):
+        return error.code
+    assert isinstance(error, errors.StorageError)
+    return code_of(error)
 
 
 @in_loop

@@ -38,7 +38,7 @@ def append(partition: Partition, size_bytes: int = 100) -> None:
 
 
 def watcher_count(*partitions: Partition) -> int:
-    return sum(len(partition._watchers) for partition in partitions)
+    return sum(len(partition._watchers or ()) for partition in partitions)
 
 
 async def turns(count: int = 3) -> None:

@@ -56,7 +56,7 @@ async def code_of(node: QuietNode, version: int, *operations: Operation) -> Erro
 def configs(node: QuietNode, name: str = "t") -> dict[str, str]:
     topic = node.topics.get(name)
     assert topic is not None
-    return topic.configs
+    return dict(topic.configs)
 
 
 @in_every_version(INCREMENTAL_ALTER_CONFIGS)

@@ -51,6 +51,7 @@ class Producer:
         answer = self.shortcut.answer(frame) if self._has_shortcut else None
         if answer is not None:
             self.taken += 1
+            assert isinstance(answer, bytes)  # syncs are over at once here
             return answer
         opened = self._machine.open(frame)
         assert opened.body is not None
@@ -58,6 +59,7 @@ class Producer:
         general = produce.handle(self._context, asked)
         if general is None:
             return None
+        assert isinstance(general, ProduceResponse)
         self.shortcut.learn(self._context, frame, asked, general)
         return b"".join(self._machine.answer_now(opened, [encode_message(general, opened.version)]))
 
