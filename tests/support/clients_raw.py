@@ -107,7 +107,10 @@ class RawConnection:
 
     def has_data(self, timeout_s: float) -> bool:
         """Whether anything, the end of the stream included, can be read within this time."""
-        readable, _, _ = select.select([self.socket], [], [], timeout_s)
+        # Not select: it knows no descriptors above a thousand, and a long test run may have that many.
+        poll = select.poll()
+        poll.register(self.socket, select.POLLIN)
+        readable = poll.poll(timeout_s * 1000)
         return bool(readable)
 
     def is_closed(self, timeout_s: float = TIMEOUT_S) -> bool:
