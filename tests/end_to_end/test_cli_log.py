@@ -203,7 +203,9 @@ def _read_until(terminal: int, text: bytes) -> bytes:
     """What the terminal shows up to and with `text`, or up to its end; but not for ever."""
     seen = b""
     deadline = time.monotonic() + COMMAND_TIMEOUT_S
-    while text not in seen and select.select([terminal], [], [], max(deadline - time.monotonic(), 0))[0]:
+    poll = select.poll()
+    poll.register(terminal, select.POLLIN | select.POLLHUP)
+    while text not in seen and poll.poll(max(deadline - time.monotonic(), 0) * 1000):
         try:
             seen += os.read(terminal, 4096)
         except OSError:
