@@ -1,6 +1,7 @@
 """Records as places in bytes: which keys a batch holds and which of its records stay, without making a record.
 
-Everything here runs once per record of a log, so the numbers are read in place: one or two bytes nearly always.
+Everything here runs once per record of a log, so the numbers are read in place: one or two bytes nearly always. The two
+walks begin alike and share no function for it, because a call per record would cost as much as the walk itself.
 """
 
 from __future__ import annotations

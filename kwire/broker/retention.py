@@ -12,7 +12,7 @@ segments below it are taken out of the log, and their files are handed to `delet
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
 from itertools import islice
@@ -47,9 +47,6 @@ NAMES_PER_TURN = 200
 
 class StoredFolders(Protocol):
     """Where logs are, open or not: the store."""
-
-    @property
-    def partition_folders(self) -> Collection[str]: ...
 
     def path_of(self, folder: str) -> str | None: ...
 
