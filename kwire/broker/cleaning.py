@@ -11,7 +11,7 @@ After a start a log is looked at from its first use on.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
@@ -25,7 +25,7 @@ from kwire.clock import Clock
 from kwire.config.tree import LogConfig
 from storage.batch_walk import first_timestamp
 from storage.cleaned_segment import discard_new, is_whole
-from storage.compaction import Compacted, CompactionJob, SegmentGroup, compact
+from storage.compaction import GROUP_SEGMENTS_MAX, Compacted, CompactionJob, SegmentGroup, compact
 from storage.errors import CorruptBatch, DamagedLog, DiskFailure, StorageError, StorageFailed
 from storage.files import Files
 from storage.log import Log
@@ -118,6 +118,10 @@ class Cleaning:
             if name is not None:
                 named[f"{name}-{index}"] = reason
         return named
+
+    def reconfigure(self, config: LogConfig) -> None:
+        """Go by this from the next look or compaction on."""
+        self._config = config
 
     async def close(self) -> None:
         """Stop. What the worker is at comes to nothing; a swap that has begun is finished."""
@@ -302,11 +306,11 @@ class Cleaning:
             work.cancel()
 
     async def _swap(self, choice: _Choice, job: CompactionJob, result: Compacted) -> bool:
-        """Group by group, from the log's start on: wherever it ends, what was swapped is right and stays."""
+        """Some groups at a time, from the log's start on: wherever it ends, what was swapped is right and stays."""
         is_done = True
         try:
-            for group in result.groups:
-                is_done = is_done and await self._swap_group(choice, job, group)
+            for groups in _portions(result.groups):
+                is_done = is_done and await self._swap_groups(choice, job, groups)
         except (StorageError, ValueError) as error:
             if self._is_current(choice):
                 self._fail(choice.place, choice.name, error)
@@ -324,18 +328,20 @@ class Cleaning:
         self.last_errors.pop(choice.name, None)
         return True
 
-    async def _swap_group(self, choice: _Choice, job: CompactionJob, group: SegmentGroup) -> bool:
-        removed = self._still_there(choice, group)
+    async def _swap_groups(self, choice: _Choice, job: CompactionJob, groups: list[SegmentGroup]) -> bool:
+        removed = self._still_there(choice, groups)
         if not removed:
             return removed is not None
         # Opened on the loop, so what has to be read for it is read before.
-        if not await asyncio.to_thread(_prepare, removed, job, group, self._files):
+        if not await asyncio.to_thread(_prepare, removed, job, groups, self._files):
             raise DiskFailure(f"a new segment of {job.directory} is not there")
-        removed = self._still_there(choice, group)
+        removed = self._still_there(choice, groups)
         if not removed:
             return removed is not None
-        clean_upto = max(group.clean_upto, choice.log.clean_upto)
-        swap = choice.log.begin_replacement(removed, [group.added], clean_upto)
+        first_offset = removed[0].base_offset
+        added = [group.added for group in groups if group.removed[0].base_offset >= first_offset]
+        clean_upto = max(groups[-1].clean_upto, choice.log.clean_upto)
+        swap = choice.log.begin_replacement(removed, added, clean_upto)
         try:
             await asyncio.to_thread(swap.run)
         except DiskFailure as error:
@@ -347,7 +353,7 @@ class Cleaning:
             delay_ms = min(delay_ms, OLD_SEGMENT_MS)
         # Their files have lost their names; what is to be closed, and with that given back, is done by a thread.
         self._deletions.add(old, delay_ms)
-        self.removed_bytes += sum(one.size_bytes for one in old) - group.added.size_bytes
+        self.removed_bytes += sum(one.size_bytes for one in old) - sum(one.size_bytes for one in added)
         return True
 
     def _is_current(self, choice: _Choice) -> bool:
@@ -355,22 +361,24 @@ class Cleaning:
         is_topic = self._topics.get(choice.partition.topic_name) is choice.topic
         return is_topic and choice.partition.is_open and choice.partition.log is choice.log
 
-    def _still_there(self, choice: _Choice, group: SegmentGroup) -> list[LogSegment] | None:
-        """The log's segments that are to be replaced; none when retention took all of them meanwhile.
+    def _still_there(self, choice: _Choice, groups: list[SegmentGroup]) -> list[LogSegment] | None:
+        """The log's segments that are to be replaced, without groups that retention took meanwhile, if any are left.
 
         None when they are not what they were: then the result is worth nothing.
         """
         if not self._is_current(choice):
             return None
         known = {segment.base_offset: segment for segment in choice.log.segments()}
-        if group.removed[-1].base_offset < min(known, default=NEVER_MS):
-            return []
+        first_offset = min(known, default=NEVER_MS)
         removed = []
-        for source in group.removed:
-            segment = known.get(source.base_offset)
-            if segment is None or (segment.next_offset, segment.size_bytes) != source[1:]:
-                return None
-            removed.append(segment)
+        for group in groups:
+            if group.removed[-1].base_offset < first_offset:
+                continue
+            for source in group.removed:
+                segment = known.get(source.base_offset)
+                if segment is None or (segment.next_offset, segment.size_bytes) != source[1:]:
+                    return None
+                removed.append(segment)
         return removed
 
     # --- trouble
@@ -417,11 +425,23 @@ def _discard(job: CompactionJob, files: Files) -> None:
         discard_new(job.directory, segment.base_offset, files)
 
 
-def _prepare(removed: list[LogSegment], job: CompactionJob, group: SegmentGroup, files: Files) -> bool:
+def _portions(groups: list[SegmentGroup]) -> Iterator[list[SegmentGroup]]:
+    """Neighbours that are swapped as one: each swap asks the disk to sync half a dozen times, whatever its size."""
+    portion: list[SegmentGroup] = []
+    for group in groups:
+        if portion and sum(len(one.removed) for one in (*portion, group)) > GROUP_SEGMENTS_MAX:
+            yield portion
+            portion = []
+        portion.append(group)
+    if portion:
+        yield portion
+
+
+def _prepare(removed: list[LogSegment], job: CompactionJob, groups: list[SegmentGroup], files: Files) -> bool:
     """In a thread: load the indexes that the swap needs, and see that the new files are there as they were written."""
     for segment in removed:
         segment.warm_start(segment.base_offset)
-    return is_whole(job.directory, group.added, files)
+    return all(is_whole(job.directory, group.added, files) for group in groups)
 
 
 def _first_timestamps(segments: list[LogSegment], files: Files) -> list[int]:

@@ -16,6 +16,7 @@ from kwire.broker.partition import Partition
 from kwire.broker.worker_process import WorkerDied, WorkerProcess
 from storage.batch import Record, build_batch, parse_header, read_records
 from storage.errors import DiskFailure
+from storage.log import Log
 from storage.quarantine import Quarantine
 from storage.segment import segment_name
 from storage.settings import LogSettings
@@ -118,6 +119,34 @@ async def test_a_dirty_log_is_compacted_and_goes_on(tmp_path: Path) -> None:
             fill(node, partition)
             assert await cleaner.clean_one()
             assert partition.log.clean_upto > KEYS * 4
+
+
+@in_loop
+async def test_many_new_segments_come_in_by_one_swap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    swaps: list[int] = []
+    begin = Log.begin_replacement
+
+    def counted(log: Log, removed: Any, added: Any, clean_upto: int) -> Any:
+        swaps.append(len(added))
+        return begin(log, removed, added, clean_upto)
+
+    monkeypatch.setattr(Log, "begin_replacement", counted)
+    with QuietNode(tmp_path) as node:
+        partition = await compacted_topic(node)
+        partition.settings = partition.settings._replace(segment_bytes=SEGMENT_BYTES)
+        for number in range(KEYS * 4):
+            write(partition, f"key-{number}", "x" * 100, node.clock.now_ms())
+        write(partition, "key-0", "y" * 100, node.clock.now_ms())
+        partition.log.roll(node.clock.now_ms())
+        settle(partition)
+        before = last_values(partition)
+        async with cleaning(node) as cleaner:
+            assert await cleaner.clean_one()
+            assert cleaner.dropped_records == 1
+        assert last_values(partition) == before
+        assert len(swaps) == 1
+        assert swaps[0] > 2
+        assert leftovers(partition) == []
 
 
 @in_loop
