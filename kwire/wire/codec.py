@@ -22,12 +22,19 @@ M = TypeVar("M")
 # Below this, copying records into the answer is cheaper than one more part to write.
 SMALL_RECORDS_BYTES = 512
 
-# Elements of all arrays of one message: a hundred thousand partitions with their topics, twice over. An element can be
-# three bytes on the wire and a hundred in memory, so without this a large frame could become forty times as large.
-ELEMENTS_MAX = 400_000
+# Elements of all arrays of one message: a hundred thousand partitions, each with a topic of its own, and some to spare.
+# An element can be three bytes on the wire and a hundred in memory, so without this a large frame could become forty
+# times as large, and take seconds to read.
+# Tagged fields count too: nothing is kept of unknown ones, but twenty million of them would take seconds to step over.
+ELEMENTS_MAX = 250_000
 
 # Kafka's own bound: a string never has more bytes than its older, two-byte length could say.
 STRING_BYTES_MAX = 0x7FFF
+
+
+# The mark of a struct that is null (KIP-893): an int8 below zero, but among tagged fields a varint of zero.
+NULL_STRUCT = b"\xff"
+NULL_TAGGED_STRUCT = b"\x00"
 
 
 class EncodedElements:
@@ -215,17 +222,22 @@ class _Decoder(_Writer):
         nullable = self.version in f.nullable
         if isinstance(f.kind, Struct):
             self.fixed(group)
-            self.nested(into, f.kind, nullable)
+            self.nested(into, f.kind, nullable, is_tagged=f.tag is not None)
         elif isinstance(f.kind, ArrayKind):
             self.array(into, f, f.kind, nullable, group)
         else:
             assert isinstance(f.kind, Varlen)
             self.varlen(into, f.name, f.kind, nullable, group)
 
-    def nested(self, into: str, kind: Struct, nullable: bool) -> None:
+    def nested(self, into: str, kind: Struct, nullable: bool, is_tagged: bool) -> None:
         if nullable:
-            self.emit("pos += 1")
-            self.emit(f"if buf[pos - 1] > 127: {into} = None")
+            # Among tagged fields the mark is a varint, and null is zero.
+            mark, is_null = self.fresh("mark"), "== 0" if is_tagged else "> 127"
+            if is_tagged:
+                self.uvarint(mark)
+            else:
+                self.emit(f"{mark} = buf[pos]; pos += 1")
+            self.emit(f"if {mark} {is_null}: {into} = None")
             self.emit("else:")
             self.depth += 1
         inner = self.fresh("o")
@@ -258,10 +270,15 @@ class _Decoder(_Writer):
         self.emit(f"else: raise refuse({f.name!r}, {n}, pos)")
 
     def elements(self, into: str, what: str, element: Fixed | Varlen | Struct, n: str) -> None:
+        if element is UUID:
+            # One by one: a format of n times 16s would be as large as the array, and `struct` remembers its formats.
+            each = self.refer("S", struct.Struct(element.format).iter_unpack)
+            self.emit(f"{into} = [u for u, in {each}(buf[pos:pos + 16 * {n}])]")
+            self.emit(f"pos += 16 * {n}")
+            return
         if isinstance(element, Fixed):
             unpack = self.refer("S", struct.unpack_from)
-            pattern = f"'>' + '16s' * {n}" if element is UUID else f"f'>{{{n}}}{element.format}'"
-            self.emit(f"{into} = list({unpack}({pattern}, buf, pos))")
+            self.emit(f"{into} = list({unpack}(f'>{{{n}}}{element.format}', buf, pos))")
             self.emit(f"pos += {element.size_bytes} * {n}")
             return
         items, item = self.fresh("items"), self.fresh("o")
@@ -282,7 +299,8 @@ class _Decoder(_Writer):
         self.uvarint(n)
         self.emit(f"if {n}:")
         self.depth += 1
-        self.emit(f"if {n} > (end - pos) // 2: raise refuse('tagged fields', {n}, pos)")
+        self.emit(f"if {n} > (end - pos) // 2 or {n} > room: raise refuse('tagged fields', {n}, pos)")
+        self.emit(f"room -= {n}")
         tag, size, stop, last = (self.fresh(s) for s in ("tag", "size", "stop", "last"))
         self.emit(f"{last} = -1")
         self.emit(f"for _ in range({n}):")
@@ -373,7 +391,7 @@ class _Encoder(_Writer):
             self.depth += 1
             absent: list[tuple[str, Fixed]] = []
             if isinstance(f.kind, Struct):
-                self.emit(f"{w}(b'\\xff')")
+                self.emit(f"{w}({NULL_TAGGED_STRUCT if f.tag is not None else NULL_STRUCT!r})")
             else:
                 self.length("-1", _length_of(f.kind), w, absent)
                 self.fixed(absent, w)
@@ -415,10 +433,12 @@ class _Encoder(_Writer):
         self.emit(f"    chunks.append({x})")
 
     def elements(self, x: str, element: Fixed | Varlen | Struct, w: str) -> None:
+        if element is UUID:
+            self.emit(f"for u in {x}: {w}({self.refer('P', struct.Struct(element.format).pack)}(u))")
+            return
         if isinstance(element, Fixed):
             pack = self.refer("P", struct.pack)
-            pattern = f"'>' + '16s' * len({x})" if element is UUID else f"f'>{{len({x})}}{element.format}'"
-            self.emit(f"{w}({pack}({pattern}, *{x}))")
+            self.emit(f"{w}({pack}(f'>{{len({x})}}{element.format}', *{x}))")
             return
         if self.depth == 1:
             self.names["Encoded"] = EncodedElements

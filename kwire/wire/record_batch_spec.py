@@ -31,17 +31,15 @@ from construct import (
     Int8sb,
     Int16sb,
     Prefixed,
-    RawCopy,
     Rebuild,
     StringEncoded,
     Terminated,
-    ZigZag,
     this,
 )
 from construct import Struct as Fields
 from crc32c import crc32c
 
-from kwire.wire.spec import BatchHeaderSpec
+from kwire.wire.spec import BatchHeaderSpec, uvarint_spec
 
 HEADER_BYTES = 61
 # Base offset and the length itself are not counted by the length.
@@ -53,13 +51,11 @@ TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 CONTROL_TYPES = {0: "abort", 1: "commit", 2: "leader change", 3: "snapshot header", 4: "snapshot footer"}
 
 VARINT_BYTES_MAX = 10
-_INT64 = range(-(2**63), 2**63)
 
-# construct reads as many bytes as their top bits ask for.
 Varint = ExprAdapter(
-    ExprValidator(RawCopy(ZigZag), lambda raw, _: raw["value"] in _INT64 and raw.get("length", 0) <= VARINT_BYTES_MAX),
-    lambda raw, _: raw["value"],
-    lambda number, _: {"value": number},
+    ExprValidator(uvarint_spec(VARINT_BYTES_MAX), lambda coded, _: 0 <= coded < 2**64),
+    lambda coded, _: (coded >> 1) ^ -(coded & 1),
+    lambda number, _: 2 * number if number >= 0 else -2 * number - 1,
 )
 
 Nullable = FocusedSeq(

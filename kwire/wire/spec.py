@@ -11,18 +11,19 @@ It is slow and meant for reading, for tests and for tools (`kwire log dump`, fra
     array        int32 count, elements          uvarint count + 1, elements
     null         length or count -1             length or count 0
     struct       fields in order                fields in order, then its tagged fields
-    null struct  int8 -1; present: int8 1       the same, in front of the struct (KIP-893)
+    null struct  int8 -1; present: int8 1       the same, in front of the struct (KIP-893); a tagged one: uvarint 0, 1
 
 Tagged fields are a uvarint count and then, in ascending order, a uvarint tag, a uvarint size and the value in so many
 bytes. A value equal to its default is not written; a tag nobody knows is stepped over. A string has at most 32767
 bytes in either encoding.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from construct import (
     Array,
+    Byte,
     Bytes,
     Check,
     Computed,
@@ -44,10 +45,10 @@ from construct import (
     Prefixed,
     PrefixedArray,
     Rebuild,
+    RepeatUntil,
     StringEncoded,
     Switch,
     Terminated,
-    VarInt,
     this,
 )
 from construct import Struct as Fields
@@ -71,9 +72,33 @@ FIXED: dict[Kind, Construct] = {
 }
 
 STRING_BYTES_MAX = 0x7FFF
+UVARINT_BYTES_MAX = 5
+# Under this name a parsed struct has the bytes of tags that its declaration does not know; only if there are any.
+UNKNOWN_TAGS = "_unknown_tags"
+
+
+def uvarint_spec(bytes_max: int) -> Construct:
+    """An unsigned varint: seven bits a byte, lowest first. construct's own one reads on as long as top bits are set."""
+    groups = RepeatUntil(lambda byte, read, _: byte < 128 or len(read) == bytes_max, Byte)
+    ended = ExprValidator(groups, lambda read, _: read[-1] < 128)
+    return ExprAdapter(
+        ended,
+        lambda read, _: sum((byte & 127) << 7 * place for place, byte in enumerate(read)),
+        lambda number, _: [*_groups_of_seven(number)],
+    )
+
+
+def _groups_of_seven(number: int) -> Iterator[int]:
+    while number > 127:
+        yield number & 127 | 128
+        number >>= 7
+    yield number
+
+
+UVarint = uvarint_spec(UVARINT_BYTES_MAX)
 
 # Zero stands for null, so every other length is one more than it says.
-CompactLength = ExprAdapter(VarInt, lambda coded, _: coded - 1, lambda length, _: length + 1)
+CompactLength = ExprAdapter(UVarint, lambda coded, _: coded - 1, lambda length, _: length + 1)
 
 # The 61 bytes in front of the records of a batch, format 2. `batch_length` counts from `partition_leader_epoch` on,
 # the checksum covers everything from `attributes` on.
@@ -140,7 +165,9 @@ def _struct(kind: Struct, version: int, flexible: bool) -> Construct:
     def spread(parsed: Container, _: Container) -> Container:
         """Tagged values join the others; one that did not come is its default."""
         come = {entry.tag: entry.value for entry in parsed.pop("_tagged")}
-        parsed.update({f.name: come.get(f.tag, absent[f.name]) for f in tagged})
+        parsed.update({f.name: come.pop(f.tag, absent[f.name]) for f in tagged})
+        if come:
+            parsed[UNKNOWN_TAGS] = come
         return parsed
 
     def gather(plain: Mapping[str, Any], _: Container) -> dict[str, Any]:
@@ -152,8 +179,8 @@ def _struct(kind: Struct, version: int, flexible: bool) -> Construct:
 
 def _tag_section(tagged: list[Field], version: int) -> Construct:
     known = {f.tag: FocusedSeq("value", "value" / _field(f, version, True), Terminated) for f in tagged}
-    entry = Fields("tag" / VarInt, "value" / Prefixed(VarInt, Switch(this.tag, known, default=GreedyBytes)))
-    return ExprValidator(PrefixedArray(VarInt, entry), lambda entries, _: _ascend([entry["tag"] for entry in entries]))
+    entry = Fields("tag" / UVarint, "value" / Prefixed(UVarint, Switch(this.tag, known, default=GreedyBytes)))
+    return ExprValidator(PrefixedArray(UVarint, entry), lambda entries, _: _ascend([entry["tag"] for entry in entries]))
 
 
 def _ascend(tags: list[int]) -> bool:
@@ -161,13 +188,13 @@ def _ascend(tags: list[int]) -> bool:
 
 
 def _field(f: Field, version: int, flexible: bool) -> Construct:
-    return _value(f.kind, version, flexible, nullable=version in f.nullable)
+    return _value(f.kind, version, flexible, nullable=version in f.nullable, is_tagged=f.tag is not None)
 
 
-def _value(kind: Kind, version: int, flexible: bool, *, nullable: bool = False) -> Construct:
+def _value(kind: Kind, version: int, flexible: bool, *, nullable: bool = False, is_tagged: bool = False) -> Construct:
     if isinstance(kind, Struct):
         body = _struct(kind, version, flexible)
-        return _marked(body) if nullable else body
+        return _marked(body, is_tagged) if nullable else body
     if isinstance(kind, ArrayKind):
         length = CompactLength if flexible else Int32sb
         return _behind(length, len, Array(this.length, _value(kind.element, version, flexible)), nullable)
@@ -194,12 +221,13 @@ def _behind(
     )
 
 
-def _marked(body: Construct) -> Construct:
-    """A struct that may be null, behind one byte that says so."""
+def _marked(body: Construct, is_tagged: bool) -> Construct:
+    """A struct that may be null, behind a mark that says so."""
+    mark, null = (UVarint, 0) if is_tagged else (Int8sb, -1)
     return FocusedSeq(
         "value",
-        "mark" / Rebuild(Int8sb, lambda context: -1 if context["value"] is None else 1),
-        "value" / If(this.mark >= 0, body),
+        "mark" / Rebuild(mark, lambda context: null if context["value"] is None else 1),
+        "value" / If(this.mark > null, body),
     )
 
 

@@ -44,6 +44,11 @@ CHOICES: dict[Fixed | Varlen, list[Any]] = {
     types.RECORDS: [b"", bytes(range(256)), b"t" * (SMALL_RECORDS_BYTES - 1), memoryview(b"s" * SMALL_RECORDS_BYTES)],
 }
 
+# As many as the longest list of choices has.
+CORNER_ROUNDS = max(map(len, CHOICES.values()))
+LONG_COUNT = 200
+LONG: dict[Kind, Any] = {types.STRING: "w" * 0x7FFF, types.BYTES: b"v" * 40_000, types.RECORDS: b"u" * 70_000}
+
 
 def instances(cls: type[M], version: int) -> st.SearchStrategy[M]:
     """Any object that `cls` can be in this version; fields that the version does not carry keep their default."""
@@ -118,3 +123,78 @@ def _scalars(kind: Fixed | Varlen) -> list[Any]:
 def _limits(kind: Fixed) -> tuple[int, int]:
     bits = INTEGER_BITS[kind.format]
     return (0, (1 << bits) - 1) if kind.format.isupper() else (-1 << bits - 1, (1 << bits - 1) - 1)
+
+
+def corners(cls: type[M], version: int) -> list[M]:
+    """The same few objects every time: each field takes each of its choices once, is null, empty, very long, default.
+
+    Neighbours never agree all the time, so that two of one type cannot stand in for each other unnoticed.
+    """
+    kind, carried = message_of(cls).struct, version in message_of(cls).flexible
+    made = [_Corner(version, shift=shift).struct(kind) for shift in range(CORNER_ROUNDS)]
+    made += [_Corner(version, null_scalars=True, count=2).struct(kind)]
+    # A null array hides what is inside it, so these are null one at a time.
+    made += [_Corner(version, nulled=f).struct(kind) for f in _nullable_compounds(kind, version)]
+    made += [_Corner(version, count=0).struct(kind)]
+    made += [_Corner(version, tagged=False).struct(kind)] * carried
+    measure = _Corner(version)
+    measure.struct(kind)
+    if measure.stretchable:
+        made += [_Corner(version, stretched=version % measure.stretchable).struct(kind)]
+    return made
+
+
+class _Corner:
+    """Builds one object; `stretched` is the place, counted from the front, of the one value that is very long."""
+
+    def __init__(
+        self,
+        version: int,
+        *,
+        shift: int = 0,
+        count: int = 1,
+        null_scalars: bool = False,
+        nulled: Field | None = None,
+        tagged: bool = True,
+        stretched: int = -1,
+    ) -> None:
+        self.version = version
+        self.count = count
+        self.null_scalars = null_scalars
+        self.nulled = nulled
+        self.tagged = tagged
+        self.stretched = stretched
+        self.stretchable = 0
+        self.serial = shift
+
+    def struct(self, kind: Struct) -> Any:
+        carried = [f for f in kind.fields if self.version in f.versions and (self.tagged or f.tag is None)]
+        return kind.make(**{f.name: self.field(f) for f in carried})
+
+    def field(self, f: Field) -> Any:
+        is_scalar = isinstance(f.kind, Fixed | Varlen)
+        if f is self.nulled or (is_scalar and self.null_scalars and self.version in f.nullable):
+            return None
+        return self.value(f.kind)
+
+    def value(self, kind: Kind) -> Any:
+        if isinstance(kind, Struct):
+            return self.struct(kind)
+        is_long = isinstance(kind, ArrayKind | Varlen) and self.stretchable == self.stretched
+        self.stretchable += isinstance(kind, ArrayKind | Varlen)
+        if isinstance(kind, ArrayKind):
+            return [self.value(kind.element) for _ in range(LONG_COUNT if is_long else self.count)]
+        choices = [LONG[kind]] if is_long else _scalars(kind)
+        self.serial += 1
+        return choices[self.serial % len(choices)]
+
+
+def _nullable_compounds(kind: Struct, version: int) -> list[Field]:
+    """Every array and struct, however deep, that can be null in this version."""
+    found = []
+    for f in kind.fields:
+        if version in f.versions and isinstance(f.kind, Struct | ArrayKind):
+            inner = f.kind.element if isinstance(f.kind, ArrayKind) else f.kind
+            found += [f] * (version in f.nullable)
+            found += _nullable_compounds(inner, version) if isinstance(inner, Struct) else []
+    return found

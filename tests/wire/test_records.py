@@ -100,7 +100,7 @@ def test_a_transaction_of_version_1_has_tagged_fields_for_its_other_producer_ids
 
 @pytest.mark.parametrize(
     ("classic", "tags"),
-    [(None, "01 0001 ff"), (ClassicMemberMetadata(), "00"), (ClassicMemberMetadata(session_timeout_ms=1), None)],
+    [(None, "01 0001 00"), (ClassicMemberMetadata(), "00"), (ClassicMemberMetadata(session_timeout_ms=1), None)],
 )
 def test_a_member_without_classic_facts_is_written_with_a_null_because_kafkas_default_is_not_null(
     classic: ClassicMemberMetadata | None, tags: str | None
