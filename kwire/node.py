@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING
 from kwire.broker.cleaning import Cleaning
 from kwire.broker.cold_reads import ColdReads
 from kwire.broker.coordinator_log import CoordinatorLog
+from kwire.broker.dynamic_configs import DynamicConfigs
+from kwire.broker.features import Features
+from kwire.broker.fetch_sessions import FetchSessions
 from kwire.broker.keepers import Keepers
+from kwire.broker.log_dirs import LogDirs
+from kwire.broker.metadata_log import MetadataLog
+from kwire.broker.moves import Moves
 from kwire.broker.producer_ids import ProducerIds
 from kwire.broker.retention import Retention
 from kwire.broker.scrub import Scrub
@@ -68,10 +74,12 @@ class Node:
         journal = Journal.open(str(self.config.log.data_dir / JOURNAL_NAME), self._files)
         self._metastore = EmbeddedMetaStore(journal)
         is_first_start = self._metastore.get(NODE_KEY) is None
-        cluster_id, leader_epoch = await self._register()
+        cluster_id, leader_epoch, directory_id = await self._register()
         clock = SystemClock()
         self._syncs = SyncRounds(self._files, self._store.data_dirs, lambda: tuple(topics.open_partitions))
-        topics = Topics(self._metastore, self._store, self.config, clock, leader_epoch, self._syncs)
+        self._configs = DynamicConfigs(self._metastore, self.config)
+        self._store.cordoned_dirs = self._configs.config.log.cordoned_dirs
+        topics = Topics(self._metastore, self._store, self._configs.config, clock, leader_epoch, self._syncs)
         if not is_first_start:
             self._remove_unknown(topics)
         await self._recover(topics)
@@ -84,17 +92,26 @@ class Node:
             settings=self._group_settings(topics),
         )
         apis = {key: handler.api for key, handler in HANDLERS.items()}
+        features = Features(self._metastore, apis)
+        await features.register()
         services = Services(
             apis=apis,
             node=NodeFacts(self.config.node_id, cluster_id, self.config.rack),
-            config=self.config,
+            configs=self._configs,
             clock=clock,
             topics=topics,
             producer_ids=ProducerIds(self._metastore),
+            features=features,
+            metadata_log=MetadataLog(self._metastore, leader_epoch, directory_id),
             groups=groups,
             cold_reads=self._cold_reads,
+            fetch_sessions=FetchSessions(clock, self.config.network.fetch_session_slots),
+            moves=self._keepers.moves,
+            log_dirs=LogDirs(topics, self._store, self._keepers.moves, self._files),
         )
         self._shared = Shared(HANDLERS, services, ServerMetrics({key: api.name for key, api in apis.items()}))
+        self._configs.listen(topics.reconfigure)
+        self._configs.listen(self._reconfigure)
         loop_metrics = LoopMetrics()
         self._stalls = StallProbe(loop_metrics)
         self._sweep = Sweep(self._shared)
@@ -112,18 +129,20 @@ class Node:
                 lambda: len(self._store.offline_dirs),
                 StoredSizes(topics, self._store, self._files),
                 self._keepers,
+                services.fetch_sessions,
             )
             # Loading aiohttp takes longer than all the rest; Kafka clients need not wait for it.
             module = await asyncio.to_thread(importlib.import_module, "kwire.server.http")
             self.http = module.HttpServer(self.config.http, web)
             await self.http.open()
         self._is_ready = True
+        self._keepers.moves.resume_soon()
         # What lives until the end need not be looked at by every collection.
         gc.collect()
         gc.freeze()
 
     def _build_keepers(self, topics: Topics, clock: Clock) -> Keepers:
-        config, worker = self.config.log, WorkerProcess()
+        config, worker = self._configs.config.log, WorkerProcess()
         return Keepers(
             syncs=self._syncs,
             upkeep=Upkeep(topics, clock, config.producer_id_expiration_ms, config.open_max),
@@ -132,8 +151,17 @@ class Node:
             ),
             cleaning=Cleaning(topics, clock, worker, config, self._files),
             scrub=Scrub(topics, clock, worker, config),
+            moves=Moves(topics, self._store, config.move_bytes_per_second_max),
             worker=worker,
         )
+
+    def _reconfigure(self, config: Config) -> None:
+        """Hand what was changed while the server runs to those who hold their part of the configuration."""
+        self._shared.network = config.network
+        self._keepers.upkeep.producer_id_expiration_ms = config.log.producer_id_expiration_ms
+        self._keepers.cleaning.reconfigure(config.log)
+        self._keepers.moves.bytes_per_second_max = config.log.move_bytes_per_second_max
+        self._store.cordoned_dirs = config.log.cordoned_dirs
 
     async def stop(self) -> None:
         """Answer what was taken, then put everything away so that the next start has nothing to recover."""
@@ -190,8 +218,9 @@ class Node:
         for connection in tuple(self._shared.connections):
             connection.abort()
 
-    async def _register(self) -> tuple[str, int]:
-        """The cluster's id, and the number of this start, which is the leader epoch: every start leads anew."""
+    async def _register(self) -> tuple[str, int, bytes]:
+        """The cluster's id, the number of this start, which is the leader epoch, for every start leads anew, and the
+        id of the journal's directory."""
         entry = self._metastore.get(NODE_KEY)
         cluster_id: str = entry.value["cluster_id"] if entry else self.config.cluster_id or _new_cluster_id()
         if self.config.cluster_id not in (None, cluster_id):
@@ -199,9 +228,11 @@ class Node:
                 f"cluster.id is {self.config.cluster_id}, but {self.config.log.data_dir} belongs to {cluster_id}"
             )
         starts: int = entry.value["starts"] + 1 if entry else 0
-        value = {"cluster_id": cluster_id, "starts": starts}
+        # Journals of before it was written down have none yet.
+        directory_id: str = (entry.value.get("directory_id") if entry else None) or uuid.uuid4().hex
+        value = {"cluster_id": cluster_id, "starts": starts, "directory_id": directory_id}
         await self._metastore.commit([Change(NODE_KEY, value, entry.revision if entry else 0)])
-        return cluster_id, starts
+        return cluster_id, starts, bytes.fromhex(directory_id)
 
     def _group_settings(self, topics: Topics) -> GroupSettings:
         groups = self.config.groups

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from kwire.config.description import ConfigEntry, ConfigSynonym, broker_synonyms
 from kwire.config.setting import (
-    INT_MAX,
     LONG_MAX,
     ConfigSource,
     InvalidConfig,
@@ -25,11 +25,14 @@ from kwire.config.setting import (
     format_value,
     one_of,
 )
-from kwire.config.settings import SERVED_COMPRESSION
+from kwire.config.settings import ANY_RECORD_BYTES, COMPRESSION_TYPES
 from kwire.config.tree import Config
 
 _MINUTE_MS = 60_000
 _HOUR_MS = 3_600_000
+
+# The codec of a topic that keeps what the producer chose.
+KEPT_COMPRESSION = -1
 
 _THROTTLED = re.compile(r"[0-9]+:[0-9]+", re.ASCII)
 
@@ -47,33 +50,16 @@ class TopicSetting(Setting):
 
     synonyms: tuple[BrokerSynonym, ...] = ()
 
+    @property
+    def synonym_names(self) -> Iterator[str]:
+        return (synonym.name for synonym in self.synonyms)
+
 
 class Effective(NamedTuple):
     """The value in force, as Kafka writes it, and who said so."""
 
     value: str | None
     source: ConfigSource
-
-
-class ConfigSynonym(NamedTuple):
-    """One of the places a value may come from, as DescribeConfigs lists them."""
-
-    name: str
-    value: str | None
-    source: ConfigSource
-
-
-class ConfigEntry(NamedTuple):
-    """Everything DescribeConfigs tells about one setting. A sensitive value is None."""
-
-    name: str
-    value: str | None
-    source: ConfigSource
-    kind: Kind
-    is_sensitive: bool
-    is_read_only: bool
-    documentation: str
-    synonyms: tuple[ConfigSynonym, ...]
 
 
 def _throttled_problem(value: SettingValue) -> str | None:
@@ -101,7 +87,7 @@ def _topic(
     has_effect: bool = True,
 ) -> TopicSetting:
     behind = tuple(one if isinstance(one, BrokerSynonym) else BrokerSynonym(one) for one in synonyms)
-    return TopicSetting(name, kind, default, documentation, rule, has_effect, behind)
+    return TopicSetting(name, kind, default, documentation, rule, has_effect, synonyms=behind)
 
 
 _TABLE = (
@@ -115,33 +101,30 @@ _TABLE = (
     _topic(
         "compression.gzip.level",
         Kind.INT,
-        "Level when the broker compresses with gzip; -1 is the codec's own.",
+        "Level where compression.type is gzip; -1 is the codec's own.",
         "compression.gzip.level",
         rule=between_or(1, 9, -1),
-        has_effect=False,
     ),
     _topic(
         "compression.lz4.level",
         Kind.INT,
-        "Level when the broker compresses with lz4.",
+        "Level where compression.type is lz4. As in Kafka, 9 is the fast mode and all others are the slow one.",
         "compression.lz4.level",
         rule=between(1, 17),
-        has_effect=False,
     ),
     _topic(
         "compression.type",
         Kind.STRING,
-        "Codec of stored batches. Only producer, keeping what the producer chose, is served so far.",
+        "Codec of stored batches: producer keeps what the producer chose, any other is what all of them get.",
         "compression.type",
-        rule=SERVED_COMPRESSION,
+        rule=COMPRESSION_TYPES,
     ),
     _topic(
         "compression.zstd.level",
         Kind.INT,
-        "Level when the broker compresses with zstd.",
+        "Level where compression.type is zstd.",
         "compression.zstd.level",
         rule=between(-131072, 22),
-        has_effect=False,
     ),
     _topic(
         "delete.retention.ms",
@@ -243,10 +226,9 @@ _TABLE = (
     _topic(
         "max.decompressed.message.bytes",
         Kind.INT,
-        "Largest single record after decompression, where the broker decompresses.",
+        "Largest single record of a compressed batch, decompressed; judged when it is produced.",
+        "max.decompressed.message.bytes",
         rule=at_least(0),
-        default=INT_MAX,
-        has_effect=False,
     ),
     _topic(
         "max.message.bytes",
@@ -293,7 +275,7 @@ _TABLE = (
     _topic(
         "min.insync.replicas",
         Kind.INT,
-        "Copies that must have a record when the producer asks for acks=all.",
+        "Copies that must have a record when acks=all, but, as in Kafka, no more than there are; here it is one.",
         "min.insync.replicas",
         rule=at_least(1),
         has_effect=False,
@@ -401,6 +383,10 @@ _TABLE = (
 TOPIC_SETTINGS: dict[str, TopicSetting] = {setting.name: setting for setting in _TABLE}
 
 
+# Codecs by the number they have in a batch.
+_CODECS = {"producer": KEPT_COMPRESSION, "uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+
+
 class TopicSettings(NamedTuple):
     """What the hot path asks of a topic's settings, parsed."""
 
@@ -430,6 +416,11 @@ class TopicSettings(NamedTuple):
     compaction_lag_min_ms: int
     compaction_lag_max_ms: int
     cleanable_ratio_min: float
+    # The codec that all batches get, KEPT_COMPRESSION for none, and its level if it has any.
+    compression: int
+    compression_level: int | None
+    # Bytes of one record in a compressed batch, unfolded.
+    record_bytes_max: int
 
 
 def validate(overrides: Mapping[str, str]) -> None:
@@ -464,6 +455,9 @@ def settings_for(overrides: Mapping[str, str], config: Config) -> TopicSettings:
     policies, ratio = value_of("cleanup.policy"), value_of("min.cleanable.dirty.ratio")
     assert isinstance(policies, tuple)
     assert isinstance(ratio, int | float)
+    codec, record_bytes_max = value_of("compression.type"), number("max.decompressed.message.bytes")
+    assert isinstance(codec, str)
+    level_name = f"compression.{codec}.level"
     is_group_synced = value_of("kwire.log.sync") == "group"
     is_log_append_time = value_of("message.timestamp.type") == "LogAppendTime"
     flush_ms, retention_messages = number("flush.ms"), number("kwire.retention.messages")
@@ -483,6 +477,8 @@ def settings_for(overrides: Mapping[str, str], config: Config) -> TopicSettings:
             and before_max_ms == LONG_MAX
             and flush_ms == LONG_MAX
             and retention_messages < 0
+            and codec == "producer"
+            and record_bytes_max >= ANY_RECORD_BYTES
         ),
         is_group_synced=is_group_synced,
         unsynced_messages_max=1 if is_group_synced else number("flush.messages"),
@@ -498,6 +494,9 @@ def settings_for(overrides: Mapping[str, str], config: Config) -> TopicSettings:
         compaction_lag_min_ms=number("min.compaction.lag.ms"),
         compaction_lag_max_ms=number("max.compaction.lag.ms"),
         cleanable_ratio_min=float(ratio),
+        compression=_CODECS[codec],
+        compression_level=number(level_name) if level_name in TOPIC_SETTINGS else None,
+        record_bytes_max=record_bytes_max,
     )
 
 
@@ -517,27 +516,6 @@ def describe(overrides: Mapping[str, str], config: Config) -> Iterator[ConfigEnt
         )
 
 
-def describe_broker(config: Config) -> Iterator[ConfigEntry]:
-    """Every broker setting as DescribeConfigs answers it, given but unknown ones included, in order of name."""
-    for name in sorted(config.values):
-        value = config.values[name]
-        setting = value.setting
-        shown = None if setting.is_sensitive else value.text
-        synonyms = [ConfigSynonym(name, shown, value.config_source)]
-        if value.config_source is not ConfigSource.DEFAULT_CONFIG and setting.default is not None:
-            synonyms.append(ConfigSynonym(name, format_value(setting.default), ConfigSource.DEFAULT_CONFIG))
-        yield ConfigEntry(
-            name=name,
-            value=shown,
-            source=value.config_source,
-            kind=setting.kind,
-            is_sensitive=setting.is_sensitive,
-            is_read_only=True,
-            documentation=setting.documentation,
-            synonyms=tuple(synonyms),
-        )
-
-
 def _setting(name: str) -> TopicSetting:
     try:
         return TOPIC_SETTINGS[name]
@@ -551,10 +529,9 @@ def _effective(
     text = overrides.get(setting.name)
     if text is not None:
         return setting.parse(text), ConfigSource.DYNAMIC_TOPIC_CONFIG
-    for synonym in setting.synonyms:
-        value = config.values[synonym.name]
-        if value.value is not None:
-            return _converted(value.value, synonym.factor), value.config_source
+    for value in config.values.every(*setting.synonym_names):
+        factor = next(one.factor for one in setting.synonyms if one.name == value.setting.name)
+        return _converted(value.value, factor), value.config_source
     return setting.default, ConfigSource.DEFAULT_CONFIG
 
 
@@ -562,13 +539,7 @@ def _synonyms(setting: TopicSetting, overrides: Mapping[str, str], config: Confi
     text = overrides.get(setting.name)
     if text is not None:
         yield ConfigSynonym(setting.name, text, ConfigSource.DYNAMIC_TOPIC_CONFIG)
-    for synonym in setting.synonyms:
-        value = config.values[synonym.name]
-        if value.value is None:
-            continue
-        yield ConfigSynonym(synonym.name, value.text, value.config_source)
-        if value.config_source is not ConfigSource.DEFAULT_CONFIG and value.setting.default is not None:
-            yield ConfigSynonym(synonym.name, format_value(value.setting.default), ConfigSource.DEFAULT_CONFIG)
+    yield from broker_synonyms(config.values.every(*setting.synonym_names))
     if not setting.synonyms:
         yield ConfigSynonym(setting.name, format_value(setting.default), ConfigSource.DEFAULT_CONFIG)
 

@@ -1,7 +1,8 @@
 """The four codecs of Kafka, both ways, and never more bytes out than the caller's budget.
 
 Decompression streams and counts as it goes: limits that a library reads from the payload's own header are not trusted,
-because the payload is what attacks us. Snappy comes in two shapes: raw (librdkafka and others) and in the framing of
+because the payload is what attacks us. Work grows with the bytes that come in and go out, not with how they are cut
+into members, blocks and frames. Snappy comes in two shapes: raw (librdkafka and others) and in the framing of
 the Java library that Java producers write; both are read, the Java framing is written.
 """
 
@@ -21,6 +22,10 @@ from storage.format import GZIP, LZ4, SNAPPY, ZSTD
 BytesLike = bytes | bytearray | memoryview
 
 _CHUNK_BYTES: Final = 64 * 1024
+# Input is given to gzip in pieces, because what lies behind the end of a member is copied each time one ends.
+_GZIP_INPUT_BYTES: Final = 4 * 1024
+# Each member costs a new decoder; who compresses for Kafka writes one.
+_GZIP_MEMBERS_MAX: Final = 1024
 
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
@@ -28,6 +33,10 @@ _XERIAL_BLOCK_BYTES: Final = 32 * 1024
 _LENGTH: Final = struct.Struct(">i")
 
 _GZIP_WBITS: Final = 31
+
+# Kafka's level 9 of lz4 is the fast mode; all others are the slow mode, which has the levels 3 to 12.
+_LZ4_FAST_LEVEL: Final = 9
+_LZ4_SLOW_LEVELS: Final = (3, 12)
 
 
 class _RawSnappy(Protocol):
@@ -39,17 +48,17 @@ class _RawSnappy(Protocol):
 _snappy = cast(_RawSnappy, cramjam.snappy)
 
 
-def compress(codec: int, data: BytesLike) -> bytes:
-    """``data`` as a Kafka client would have compressed it."""
+def compress(codec: int, data: BytesLike, level: int | None = None) -> bytes:
+    """``data`` as a Kafka client would have compressed it; ``level`` counts as in ``compression.<codec>.level``."""
     if codec == GZIP:
-        return zlib.compress(data, wbits=_GZIP_WBITS)
+        return zlib.compress(data, -1 if level is None else level, wbits=_GZIP_WBITS)
     if codec == SNAPPY:
         return _compress_xerial(data)
     if codec == LZ4:
-        # The Java reader only takes independent blocks.
-        return bytes(lz4.frame.compress(data, block_size=lz4.frame.BLOCKSIZE_MAX64KB, block_linked=False))
+        return _compress_lz4(data, _LZ4_FAST_LEVEL if level is None else level)
     if codec == ZSTD:
-        return zstandard.ZstdCompressor().compress(data)
+        # Made anew each time: two threads must not share a compressor, and making one costs little.
+        return zstandard.ZstdCompressor(level=3 if level is None else level).compress(data)
     raise UnsupportedCompression(f"codec {codec} does not exist")
 
 
@@ -75,19 +84,23 @@ def _over_budget(budget_bytes: int) -> BudgetExceeded:
 
 def _decompress_gzip(data: BytesLike, budget_bytes: int) -> bytes:
     out = bytearray()
-    rest = bytes(data)
-    while rest:  # a gzip stream may be several members in a row
+    view = memoryview(data)
+    position, size = 0, len(view)
+    for _ in range(_GZIP_MEMBERS_MAX):  # a gzip stream may be several members in a row
         member = zlib.decompressobj(wbits=_GZIP_WBITS)
         while not member.eof:
-            piece = member.decompress(rest, _CHUNK_BYTES)
-            out += piece
+            if position == size:
+                raise DecompressionFailed("the gzip stream is cut short")
+            piece = view[position : position + _GZIP_INPUT_BYTES]
+            position += len(piece)
+            # One byte above the budget is enough to know.
+            out += member.decompress(piece, budget_bytes - len(out) + 1)
             if len(out) > budget_bytes:
                 raise _over_budget(budget_bytes)
-            rest = member.unconsumed_tail
-            if not piece and not rest and not member.eof:
-                raise DecompressionFailed("the gzip stream is cut short")
-        rest = member.unused_data
-    return bytes(out)
+        position -= len(member.unused_data)
+        if position == size:
+            return bytes(out)
+    raise DecompressionFailed(f"a gzip stream of more than {_GZIP_MEMBERS_MAX} members")
 
 
 def _compress_xerial(data: BytesLike) -> bytes:
@@ -98,6 +111,23 @@ def _compress_xerial(data: BytesLike) -> bytes:
         out += _LENGTH.pack(len(block))
         out += block
     return bytes(out)
+
+
+def _compress_lz4(data: BytesLike, level: int) -> bytes:
+    if level == _LZ4_FAST_LEVEL:
+        library_level = 0
+    else:
+        lowest, highest = _LZ4_SLOW_LEVELS
+        library_level = min(max(level, lowest), highest)
+    # As Java producers write it; their reader takes independent blocks only.
+    packed = lz4.frame.compress(
+        data,
+        compression_level=library_level,
+        block_size=lz4.frame.BLOCKSIZE_MAX64KB,
+        block_linked=False,
+        store_size=False,
+    )
+    return bytes(packed)
 
 
 def _decompress_snappy(data: BytesLike, budget_bytes: int) -> bytes:
@@ -131,7 +161,8 @@ def _decompress_lz4(data: BytesLike, budget_bytes: int) -> bytes:
     decoder = lz4.frame.LZ4FrameDecompressor()
     rest = bytes(data)
     while not decoder.eof:
-        piece = decoder.decompress(rest, max_length=_CHUNK_BYTES)
+        # The decoder copies the rest of its input at each call, so the pieces grow.
+        piece = decoder.decompress(rest, max_length=max(_CHUNK_BYTES, len(out)))
         out += piece
         if len(out) > budget_bytes:
             raise _over_budget(budget_bytes)

@@ -2,16 +2,21 @@
 
 A partition lives where its folder is; a new one goes where the fewest partitions are. The first directory holds the
 catalogue too and has to be there. Any other that cannot be opened is offline: the partitions that may be in it answer
-with :class:`DiskFailure`, so nobody mistakes them for empty, and all others are served.
+with :class:`DiskFailure`, so nobody mistakes them for empty, and all others are served. How a partition gets from one
+directory to another is told in :mod:`storage.moving`; what a crash left of that is sorted out when they are locked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from itertools import combinations
 
-from storage.errors import DiskFailure
+from storage.errors import DiskFailure, disk_errors
 from storage.files import Files
 from storage.log import Log
+from storage.moving import FUTURE_NOTE, MOVED_NOTE, MOVING_NOTE, LogMove, arrived, has_note, read_future_note
 from storage.settings import Background, LogSettings
 from storage.store import LogStore, partition_folder
 
@@ -23,7 +28,13 @@ class LogDirectories:
         if not data_dirs:
             raise ValueError("at least one data directory is needed")
         self._stores = [LogStore(data_dir, files, background) for data_dir in data_dirs]
+        self._files = files
+        self._configured = tuple(store.data_dir for store in self._stores)
         self._offline: dict[str, DiskFailure] = {}
+        # Directories that get no new partitions.
+        self.cordoned_dirs: Collection[str] = ()
+        # Partitions that were to move, by their folder, and the directory that they were to move to.
+        self.unfinished_moves: dict[str, str] = {}
         # While a directory is offline: partitions that are in none of the others. They may be in that one.
         self._missing: frozenset[str] = frozenset()
 
@@ -47,6 +58,44 @@ class LogDirectories:
                 store.close(is_clean=store.was_clean)
             raise
         self._stores = online
+        self._sort_out_moves()
+
+    def _sort_out_moves(self) -> None:
+        """Finish, or take back, what a crash left of moves. Where that fails the partition is not served."""
+        for store in self._stores:
+            for path in store.unfinished_futures:
+                with suppress(DiskFailure):
+                    with disk_errors(f"read {path}"):
+                        note = read_future_note(path, self._files)
+                    store.remove_unfinished(path)
+                    if note is not None:
+                        self.unfinished_moves[note.folder] = store.data_dir
+        for one, other in combinations(self._stores, 2):
+            for folder in one.partition_folders & other.partition_folders:
+                with suppress(DiskFailure), disk_errors(f"sort out {folder}"):
+                    self._sort_out(folder, one, other)
+
+    def _sort_out(self, folder: str, one: LogStore, other: LogStore) -> None:
+        if one.metadata(folder) != other.metadata(folder):
+            return  # of two topics
+        if self._is_from(folder, other, one):
+            one, other = other, one
+        elif not self._is_from(folder, one, other):
+            return
+        source, target = (os.path.join(store.data_dir, folder) for store in (one, other))
+        if arrived(source, target, one.boot_id, self._files):
+            one.drop_folder(folder)
+        else:
+            other.drop_folder(folder)
+            self.unfinished_moves[folder] = other.data_dir
+
+    def _is_from(self, folder: str, source: LogStore, target: LogStore) -> bool:
+        path = os.path.join(source.data_dir, folder)
+        return (
+            has_note(path, MOVED_NOTE, self._files)
+            or has_note(path, MOVING_NOTE, self._files)
+            or has_note(os.path.join(target.data_dir, folder), FUTURE_NOTE, self._files)
+        )
 
     @property
     def data_dir(self) -> str:
@@ -57,6 +106,11 @@ class LogDirectories:
     def data_dirs(self) -> tuple[str, ...]:
         """Those that are served."""
         return tuple(store.data_dir for store in self._stores)
+
+    @property
+    def configured_dirs(self) -> tuple[str, ...]:
+        """All of them, in the order in which they were named."""
+        return self._configured
 
     @property
     def offline_dirs(self) -> Mapping[str, DiskFailure]:
@@ -102,7 +156,12 @@ class LogDirectories:
             return found[0]
         if folder in self._missing:
             raise DiskFailure(f"{folder} may be in {', '.join(self._offline)}, which cannot be opened")
-        return min(self._stores, key=lambda store: store.partition_count)
+        return self._roomiest()
+
+    def _roomiest(self) -> LogStore:
+        # With all of them cordoned somebody has to take it: a partition that exists has to be somewhere.
+        allowed = [store for store in self._stores if store.data_dir not in self.cordoned_dirs] or self._stores
+        return min(allowed, key=lambda store: store.partition_count)
 
     def forget_log(self, topic: str, partition: int) -> None:
         for store in self._stores:
@@ -113,6 +172,48 @@ class LogDirectories:
         self._missing -= {partition_folder(topic, partition)}
         for store in self._stores:
             store.delete_log(topic, partition)
+
+    # --- moves
+
+    def directory_of(self, folder: str, topic_id: bytes) -> str | None:
+        """Where a partition lives; None if nobody has used it yet. Raises :class:`DiskFailure` if it may be offline."""
+        if len(self._stores) == 1 and not self._offline:
+            return self._stores[0].data_dir
+        found = [store for store in self._stores if store.has_partition(folder)]
+        if not found and folder not in self._missing:
+            return None
+        return self._store_for(folder, topic_id).data_dir
+
+    def begin_move(self, folder: str, topic_id: bytes, data_dir: str) -> LogMove:
+        """Its ``prepare`` comes next, in a thread. The partition has a folder, and ``data_dir`` is another one."""
+        return LogMove(self._store_for(folder, topic_id), self._store_at(data_dir), folder, topic_id, self._files)
+
+    def place(self, folder: str, topic_id: bytes) -> str:
+        """As :meth:`directory_of`; one that nobody has used yet gets its place now."""
+        data_dir = self.directory_of(folder, topic_id)
+        if data_dir is None:
+            store = self._roomiest()
+            store.reserve(folder)
+            data_dir = store.data_dir
+        return data_dir
+
+    def make_empty(self, folder: str, topic_id: bytes, data_dir: str) -> None:
+        """Let a partition that has no folder live there; its log is not open."""
+        for store in self._stores:
+            store.forget_reservation(folder)
+        self._store_at(data_dir).make_empty(folder, topic_id)
+
+    def sync_empty(self, folder: str, data_dir: str) -> None:
+        """Make that durable. In any thread."""
+        self._store_at(data_dir).sync_empty(folder)
+
+    def space(self, data_dir: str) -> tuple[int, int]:
+        """Bytes of the volume a directory is on, and how many of them can still be used. In any thread."""
+        with disk_errors(f"look at {data_dir}"):
+            return self._files.space(data_dir)
+
+    def _store_at(self, data_dir: str) -> LogStore:
+        return next(store for store in self._stores if store.data_dir == data_dir)
 
     # --- stop
 

@@ -39,20 +39,21 @@ class LeaderEpochs:
         self._starts.append(start_offset)
         self.latest = epoch
 
-    def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+    def end_offset_for(self, epoch: int, log_end_offset: int, leader_epoch: int = UNDEFINED) -> tuple[int, int]:
         """The largest known epoch not above ``epoch`` and where it ended: OffsetForLeaderEpoch's answer.
 
-        An epoch older than all known ones ends where the first known one begins (its records are gone); one that is
-        newer than all is unknown.
+        ``leader_epoch`` is the one in force: as long as it has written nothing, it begins where the log ends. An epoch
+        older than all known ones ends where the first known one begins (its records are gone), and so does one that
+        cannot be; one that is newer than all is unknown.
         """
-        if epoch < 0 or not self._epochs or epoch > self.latest:
+        latest = max(self.latest, leader_epoch)
+        if epoch == UNDEFINED or epoch > latest or latest == UNDEFINED:
             return UNDEFINED, UNDEFINED
-        if epoch == self.latest:
+        if epoch == latest:
             return epoch, log_end_offset
         above = bisect_right(self._epochs, epoch)
-        if above == 0:
-            return epoch, self._starts[0]
-        return self._epochs[above - 1], self._starts[above]
+        end_offset = self._starts[above] if above < len(self._starts) else log_end_offset
+        return self._epochs[above - 1] if above else epoch, end_offset
 
     def epoch_for(self, offset: int) -> int:
         """The epoch that wrote ``offset``."""

@@ -144,6 +144,11 @@ class Files:
         """Cut the file; only above every byte that a slice of a map may cover (a read there is a fatal signal)."""
         os.ftruncate(fd, size)
 
+    def space(self, path: str) -> tuple[int, int]:
+        """Bytes of the volume that ``path`` is on, and how many of them this process may still use."""
+        facts = os.statvfs(path)
+        return facts.f_blocks * facts.f_frsize, facts.f_bavail * facts.f_frsize
+
     # --- durability
 
     def fsync(self, fd: int) -> None:

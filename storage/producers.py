@@ -15,14 +15,17 @@ from typing import Final, NamedTuple
 
 from storage.batch import BatchHeader
 from storage.errors import InvalidProducerEpoch, OutOfOrderSequence
-from storage.format import MAX_SEQUENCE, NO_TIMESTAMP
+from storage.format import MAX_SEQUENCE, NO_SEQUENCE, NO_TIMESTAMP
 
 # A client may have five requests in flight, so no more than five batches can come again.
 WINDOW_BATCHES: Final = 5
 # More producers than this on one partition push out those that were silent longest.
 PRODUCERS_MAX: Final = 10_000
 
-_PRODUCER: Final = struct.Struct(">qhiqB")
+# States that were written before they had a last timestamp begin with a producer id, which is never negative.
+_FORMAT: Final = b"\xff\x01"
+_PRODUCER: Final = struct.Struct(">qhiqqB")
+_PRODUCER_WITHOUT_TIMESTAMP: Final = struct.Struct(">qhiqB")
 _BATCH: Final = struct.Struct(">iiqqq")
 # One call per producer: a checkpoint packs all of them on the log's thread.
 _PRODUCER_WITH_BATCHES: Final = [
@@ -44,15 +47,21 @@ _new_tuple = tuple.__new__
 
 
 class ProducerState:
-    """The last word of one producer."""
+    """The last word of one producer: ``last_ms`` is when it came, ``last_timestamp`` the one on its last batch."""
 
-    __slots__ = ("batches", "epoch", "last_ms", "next_sequence")
+    __slots__ = ("batches", "epoch", "last_ms", "last_timestamp", "next_sequence")
 
-    def __init__(self, epoch: int, next_sequence: int, last_ms: int) -> None:
+    def __init__(self, epoch: int, next_sequence: int, last_ms: int, last_timestamp: int = NO_TIMESTAMP) -> None:
         self.epoch = epoch
         self.next_sequence = next_sequence
         self.last_ms = last_ms
+        self.last_timestamp = last_timestamp
         self.batches: deque[ProducedBatch] = deque(maxlen=WINDOW_BATCHES)
+
+    @property
+    def last_sequence(self) -> int:
+        """Of the last record it wrote under its epoch; -1 if it wrote none."""
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
 
 def add_sequence(sequence: int, increment: int) -> int:
@@ -78,6 +87,10 @@ class ProducerStates:
     @property
     def ids(self) -> list[int]:
         return list(self._states)
+
+    def items(self) -> list[tuple[int, ProducerState]]:
+        """All producers of this moment, by id."""
+        return list(self._states.items())
 
     def get(self, producer_id: int) -> ProducerState | None:
         return self._states.get(producer_id)
@@ -125,6 +138,7 @@ class ProducerStates:
             state.next_sequence = 0
             state.batches.clear()
         state.last_ms = now_ms
+        state.last_timestamp = header.max_timestamp if append_time_ms < 0 else append_time_ms
         base_sequence = header.base_sequence
         if base_sequence < 0:
             return
@@ -181,13 +195,16 @@ class ProducerStates:
 
     def encode(self) -> bytes:
         """All states, for the checkpoint."""
-        return b"".join(
+        if not self._states:
+            return b""
+        return _FORMAT + b"".join(
             [
                 _PRODUCER_WITH_BATCHES[len(state.batches)](
                     producer_id,
                     state.epoch,
                     state.next_sequence,
                     state.last_ms,
+                    state.last_timestamp,
                     len(state.batches),
                     *chain.from_iterable(state.batches),
                 )
@@ -199,11 +216,13 @@ class ProducerStates:
     def decode(cls, data: bytes, producers_max: int = PRODUCERS_MAX) -> ProducerStates:
         """What :meth:`encode` wrote; the checkpoint's CRC has vouched for the bytes."""
         producers = cls(producers_max)
-        position = 0
+        has_timestamps = data.startswith(_FORMAT)
+        facts = _PRODUCER if has_timestamps else _PRODUCER_WITHOUT_TIMESTAMP
+        position = len(_FORMAT) if has_timestamps else 0
         while position < len(data):
-            producer_id, epoch, next_sequence, last_ms, count = _PRODUCER.unpack_from(data, position)
-            position += _PRODUCER.size
-            state = ProducerState(epoch, next_sequence, last_ms)
+            producer_id, epoch, next_sequence, *times, count = facts.unpack_from(data, position)
+            position += facts.size
+            state = ProducerState(epoch, next_sequence, *times)
             for _ in range(count):
                 state.batches.append(ProducedBatch(*_BATCH.unpack_from(data, position)))
                 position += _BATCH.size

@@ -23,6 +23,7 @@ from typing import Final
 from storage.errors import DataDirectoryLocked, DiskFailure, StorageError, disk_errors
 from storage.files import Files
 from storage.log import Log
+from storage.moving import FUTURE_SUFFIX, check_is_the_log
 from storage.recovery import open_log
 from storage.settings import Background, LogSettings
 from storage.syncing import SYNC_FAILED_NAME, mark_sync_failed
@@ -58,6 +59,8 @@ class LogStore:
     def __init__(self, data_dir: str, files: Files, background: Background) -> None:
         self.data_dir = os.path.abspath(data_dir)
         self.was_clean = False
+        # Folders in which an earlier run was copying a partition that was to move here.
+        self.unfinished_futures: list[str] = []
         self._files = files
         self._background = background
         self._lock_fd: int | None = None
@@ -70,6 +73,10 @@ class LogStore:
         self._loose: set[str] = set()
         # Logs whose folder comes with their first append.
         self._unmade: set[str] = set()
+        # Partitions that are on their way to this directory, and the folders in which their copies are made.
+        self._futures: dict[str, str] = {}
+        # Folders of partitions that have moved away; they are removed soon.
+        self._left: set[str] = set()
         self._has_parked = False
         self._written = WrittenList(self.data_dir, files)
         self._removals: deque[str] = deque()
@@ -119,6 +126,7 @@ class LogStore:
             for folder in self._unclean:
                 mark_sync_failed(self._files, os.path.join(self.data_dir, folder))
             self._files.unlink(os.path.join(self.data_dir, SYNC_FAILED_NAME))
+        self.unfinished_futures = [os.path.join(self.data_dir, name) for name in names if name.endswith(FUTURE_SUFFIX)]
         # The marker goes last: until then the next start finds everything as the clean stop left it.
         try:
             self._written.start(self._unclean)
@@ -147,7 +155,7 @@ class LogStore:
     @property
     def partition_count(self) -> int:
         """Partitions that live here, with a folder or before it."""
-        return len(self._folders) + len(self._unmade)
+        return len(self._folders) + len(self._unmade) + len(self._futures)
 
     def has_partition(self, folder: str) -> bool:
         return folder in self._folders or folder in self._unmade
@@ -211,6 +219,7 @@ class LogStore:
             with disk_errors(f"open {path}"):
                 found = self._files.read_file(os.path.join(path, METADATA_NAME))
                 if found == _metadata(topic_id):
+                    check_is_the_log(path, self._boot_id, self._files)
                     if folder in self._unclean:
                         self._renew_metadata(path, found)
                     log = open_log(path, self._files, self._background, settings, self._boot_id, on_first_append=note)
@@ -297,8 +306,12 @@ class LogStore:
         if log is not None:
             log.close(is_clean=False)
         self._unmade.discard(folder)
-        if folder not in self._folders:
-            return
+        self.remove_future(folder)
+        self.remove_left(folder)
+        if folder in self._folders:
+            self._delete_folder(folder)
+
+    def _delete_folder(self, folder: str) -> None:
         path = os.path.join(self.data_dir, folder)
         with disk_errors(f"delete {path}"):
             found = self._files.read_file(os.path.join(path, METADATA_NAME))
@@ -323,6 +336,106 @@ class LogStore:
             target = os.path.join(self.data_dir, folder[: _FILE_NAME_BYTES_MAX - len(ending)] + ending)
         self._files.rename(source, target)
         return target
+
+    # --- moves between directories, see storage/moving.py
+
+    def expect(self, folder: str, topic_id: bytes) -> str:
+        """A partition is to move here: the folder for its copy, which is not made yet."""
+        self.remove_left(folder)
+        if folder in self._folders:  # of an earlier topic of this name, from a time when this directory was offline
+            path = os.path.join(self.data_dir, folder)
+            with disk_errors(f"move {path} aside"):
+                found = self._files.read_file(os.path.join(path, METADATA_NAME))
+                self._move_aside(folder, _topic_id_text(found), STALE_SUFFIX)
+            self._forget_folder(folder)
+        ending = f".{encode_topic_id(topic_id)}-{folder.rpartition('-')[2]}{FUTURE_SUFFIX}"
+        name = folder[: _FILE_NAME_BYTES_MAX - len(ending)] + ending
+        path = self._futures[folder] = os.path.join(self.data_dir, name)
+        return path
+
+    def write_metadata(self, path: str, topic_id: bytes) -> None:
+        """Say durably whose folder this is. In any thread; raises ``OSError``."""
+        self._files.replace_file(os.path.join(path, METADATA_NAME), _metadata(topic_id), sync=True)
+
+    def reserve(self, folder: str) -> None:
+        """A partition without a folder lives here, unless it is forgotten."""
+        self._unmade.add(folder)
+
+    def forget_reservation(self, folder: str) -> None:
+        self._unmade.discard(folder)
+
+    def make_empty(self, folder: str, topic_id: bytes) -> None:
+        """Make the folder of a partition that has no record yet: from now on it lives here."""
+        path = os.path.join(self.data_dir, folder)
+        with disk_errors(f"make {path}"):
+            self._make_folder(folder, topic_id)
+
+    def sync_empty(self, folder: str) -> None:
+        """Make that durable. In any thread."""
+        with disk_errors(f"sync {folder} of {self.data_dir}"):
+            self._sync_folder(folder)
+
+    def adopt(self, folder: str, log: Log) -> None:
+        """The partition has arrived. Raises ``OSError``."""
+        self._written.note(folder)
+        del self._futures[folder]
+        self._folders.add(folder)
+        self._logs[folder] = log
+
+    def give_back(self, folder: str, path: str) -> None:
+        """It has not arrived after all."""
+        self._logs.pop(folder, None)
+        self._folders.discard(folder)
+        self._futures[folder] = path
+
+    def let_go(self, folder: str) -> None:
+        """The partition lives elsewhere from now on; its folder is still here."""
+        self._logs.pop(folder, None)
+        self._forget_folder(folder)
+        self._left.add(folder)
+
+    def sync_written(self) -> None:
+        """In any thread; raises ``OSError``."""
+        self._written.sync()
+
+    def remove_left(self, folder: str) -> None:
+        """Remove the folder of a partition that has moved away, if there is one."""
+        if folder in self._left:
+            self._delete_folder(folder)
+            self._left.discard(folder)
+
+    def remove_future(self, folder: str) -> None:
+        """Remove the copy of a partition that does not move here after all, if there is one."""
+        path = self._futures.pop(folder, None)
+        if path is not None:
+            self.remove_unfinished(path)
+
+    def remove_unfinished(self, path: str) -> None:
+        if not self._files.exists(path):
+            return
+        with disk_errors(f"remove {path}"):
+            name = os.path.basename(path)
+            moved = self._move_aside(name, "unfinished", DELETED_SUFFIX)
+        self._remove_later([moved])
+
+    def sync_names(self) -> None:
+        """Make the names of all folders durable. In any thread."""
+        with disk_errors(f"sync {self.data_dir}"):
+            self._files.fsync_dir(self.data_dir)
+
+    def drop_folder(self, folder: str) -> None:
+        """At a start: this folder is not the log of its partition, another directory has it."""
+        self._delete_folder(folder)
+        self.sync_names()
+
+    def metadata(self, folder: str) -> bytes | None:
+        path = os.path.join(self.data_dir, folder, METADATA_NAME)
+        with disk_errors(f"read {path}"):
+            return self._files.read_file(path)
+
+    @property
+    def boot_id(self) -> str:
+        return self._boot_id
 
     # --- removal
 

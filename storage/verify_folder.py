@@ -18,6 +18,7 @@ from storage.errors import DamagedLog, JournalDamaged
 from storage.files import Files
 from storage.index import decode_sealed
 from storage.journal import decode_journal
+from storage.moving import FUTURE_NOTE, FUTURE_SUFFIX, MOVED_NOTE, MOVING_NOTE
 from storage.quarantine import QUARANTINE_NAME, Quarantine, read_quarantine
 from storage.replacement import NEW_SUFFIX, REPLACEMENT_NAME, read_manifest
 from storage.segment_reading import index_name, segment_name
@@ -29,7 +30,16 @@ from storage.written import WRITTEN_NAME
 JOURNAL_NAME: Final = "metastore.journal"
 
 _DATA_DIR_FILES: Final = {LOCK_NAME, CLEAN_NAME, WRITTEN_NAME, JOURNAL_NAME, SYNC_FAILED_NAME}
-_FOLDER_FILES: Final = {CHECKPOINT_NAME, METADATA_NAME, QUARANTINE_NAME, REPLACEMENT_NAME, SYNC_FAILED_NAME}
+_FOLDER_FILES: Final = {
+    CHECKPOINT_NAME,
+    FUTURE_NOTE,
+    METADATA_NAME,
+    MOVED_NOTE,
+    MOVING_NOTE,
+    QUARANTINE_NAME,
+    REPLACEMENT_NAME,
+    SYNC_FAILED_NAME,
+}
 _PARTITION_FOLDER: Final = re.compile(r"(.+)-(\d+)")
 _SEGMENT: Final = re.compile(r"(\d{20})\.(log|index)")
 
@@ -69,6 +79,8 @@ def check_data_dir(data_dir: str, files: Files) -> list[Finding]:
             reason = "a deleted topic; the next start removes it"
         elif name.endswith(STALE_SUFFIX):
             reason = "left over from an earlier topic of that name; kept, never served"
+        elif name.endswith(FUTURE_SUFFIX):
+            reason = "the copy of a partition that was moving here; the next start begins it anew"
         else:
             reason = "not a file of kwire, or one that was never finished"
         findings.append(Finding(Kind.STRAY, path, reason, is_sound=True))

@@ -14,6 +14,7 @@ from kwire.config.listeners import parse_address
 from kwire.config.properties import InvalidProperties, decode_properties
 from kwire.config.setting import format_value
 from kwire.config.sources import from_environment
+from kwire.config.tree import changed
 
 
 def test_defaults_open_loopback_doors_only() -> None:
@@ -169,7 +170,7 @@ def test_all_wrong_values_are_told_at_once() -> None:
         ("log.dirs=", "at least one data directory"),
         ("kwire.http.listener=8082", "Expected host:port"),
         ("kwire.log.sync=never", "must be one of: group, os"),
-        ("compression.type=gzip", "only producer is served yet"),
+        ("compression.type=rot13", "must be one of: uncompressed, zstd, lz4, snappy, gzip, producer"),
         ("queued.max.request.bytes=1000", "Less than socket.request.max.bytes"),
         ("group.max.session.timeout.ms=1", "Less than group.min.session.timeout.ms"),
         ("auto.create.topics.enable=yes", "either true or false"),
@@ -334,3 +335,31 @@ def refused(**sources: object) -> str:
     with pytest.raises(InvalidConfig) as refusal:
         load(**sources)  # type: ignore[arg-type]
     return str(refusal.value)
+
+
+def test_changed_values_win_and_hide_nothing() -> None:
+    config = load(settings=["log.retention.hours=2", "max.connections=7"])
+    names = ("log.retention.ms", "log.retention.minutes", "log.retention.hours")
+    running = changed(config, {"log.retention.ms": "5"}, {"log.retention.ms": "6", "max.connections": "8"})
+    assert [(one.setting.name, one.text, one.config_source) for one in running.values.every(*names)] == [
+        ("log.retention.ms", "5", ConfigSource.DYNAMIC_BROKER_CONFIG),
+        ("log.retention.ms", "6", ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
+        ("log.retention.hours", "2", ConfigSource.STATIC_BROKER_CONFIG),
+        ("log.retention.hours", "168", ConfigSource.DEFAULT_CONFIG),
+    ]
+    assert running.network.connections_max == 8
+    # The next change starts from what the server was started with.
+    again = changed(running, {}, {})
+    assert again.network == config.network
+    assert dict(again.values) == dict(config.values)
+
+
+def test_changed_values_are_judged_like_given_ones() -> None:
+    for text, words in (("x", "Not a number of type INT"), ("-1", "at least 0")):
+        with pytest.raises(InvalidConfig, match=words):
+            changed(load(), {"max.connections": text}, {})
+
+
+def test_text_too_long_to_be_told_is_refused() -> None:
+    assert "Longer than 32767 bytes" in refused(settings=["broker.rack=" + "ü" * 16384])
+    assert load(settings=["broker.rack=" + "x" * 32767]).rack == "x" * 32767

@@ -1,19 +1,23 @@
 """Topic settings: what a topic may say, what counts when it says nothing, and what clients are told about it."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kwire.config import INT_MAX, LONG_MAX, SETTINGS, Config, ConfigSource, InvalidConfig, Kind, load
+from kwire.config.description import ConfigSynonym, describe_broker
 from kwire.config.setting import format_value
+from kwire.config.tree import changed
 from kwire.topic_config import (
+    KEPT_COMPRESSION,
     TOPIC_SETTINGS,
-    ConfigSynonym,
     TopicSettings,
     describe,
-    describe_broker,
     effective,
     settings_for,
     validate,
 )
+from storage.format import GZIP, LZ4, NONE, SNAPPY, ZSTD
 
 # The topic settings of Apache Kafka 4.4 with their defaults.
 KAFKA_DEFAULTS = {
@@ -33,7 +37,7 @@ KAFKA_DEFAULTS = {
     "local.retention.bytes": "-2",
     "local.retention.ms": "-2",
     "max.compaction.lag.ms": str(LONG_MAX),
-    "max.decompressed.message.bytes": str(INT_MAX),
+    "max.decompressed.message.bytes": str(INT_MAX - 8),
     "max.message.bytes": "1048588",
     "message.timestamp.after.max.ms": "3600000",
     "message.timestamp.before.max.ms": str(LONG_MAX),
@@ -137,9 +141,42 @@ def test_the_typed_view_agrees_with_the_told_values(config: Config) -> None:
         compaction_lag_min_ms=0,
         compaction_lag_max_ms=LONG_MAX,
         cleanable_ratio_min=0.5,
+        compression=KEPT_COMPRESSION,
+        compression_level=None,
+        record_bytes_max=INT_MAX - 8,
     )
     chosen = settings_for({"segment.ms": "7", "message.timestamp.type": "LogAppendTime"}, config)
     assert (chosen.segment_ms, chosen.is_log_append_time) == (7, True)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "codec", "level"),
+    [
+        ({"compression.type": "uncompressed"}, NONE, None),
+        ({"compression.type": "gzip"}, GZIP, -1),
+        ({"compression.type": "gzip", "compression.gzip.level": "5", "compression.zstd.level": "6"}, GZIP, 5),
+        ({"compression.type": "snappy"}, SNAPPY, None),
+        ({"compression.type": "lz4"}, LZ4, 9),
+        ({"compression.type": "lz4", "compression.lz4.level": "17"}, LZ4, 17),
+        ({"compression.type": "zstd"}, ZSTD, 3),
+        ({"compression.type": "zstd", "compression.zstd.level": "-7"}, ZSTD, -7),
+        ({"compression.zstd.level": "6"}, KEPT_COMPRESSION, None),
+    ],
+)
+def test_a_topic_has_one_codec_with_its_level_or_keeps_the_producers(
+    config: Config, overrides: dict[str, str], codec: int, level: int | None
+) -> None:
+    validate(overrides)
+    found = settings_for(overrides, config)
+    assert (found.compression, found.compression_level) == (codec, level)
+    assert found.is_plain is (codec == KEPT_COMPRESSION)
+
+
+def test_the_broker_says_the_codec_of_topics_that_say_none() -> None:
+    broker = load(settings=["compression.type=gzip", "compression.gzip.level=2"])
+    found = settings_for({}, broker)
+    assert (found.compression, found.compression_level, found.is_plain) == (GZIP, 2, False)
+    assert settings_for({"compression.type": "producer"}, broker).is_plain
 
 
 @pytest.mark.parametrize(
@@ -150,6 +187,8 @@ def test_the_typed_view_agrees_with_the_told_values(config: Config) -> None:
         ("cleanup.policy", "compact,delete"),
         ("flush.ms", "1000"),
         ("kwire.retention.messages", "0"),
+        ("compression.type", "uncompressed"),
+        ("max.decompressed.message.bytes", "1000000"),
     ],
 )
 def test_topic_that_asks_for_more_than_the_append_is_not_plain(config: Config, name: str, value: str) -> None:
@@ -206,12 +245,6 @@ def test_how_many_records_may_be_unsynced_follows_from_two_settings(config: Conf
             "rot13",
             "Invalid value rot13 for configuration compression.type: "
             "String must be one of: uncompressed, zstd, lz4, snappy, gzip, producer",
-        ),
-        (
-            "compression.type",
-            "zstd",
-            "Invalid value zstd for configuration compression.type: "
-            "Batches are stored as the producer compressed them; only producer is served yet",
         ),
         (
             "remote.storage.enable",
@@ -273,3 +306,44 @@ def test_the_broker_tells_every_setting_and_hides_secrets() -> None:
     for name, setting in SETTINGS.items():
         if name != "num.partitions":
             assert told[name].value == format_value(setting.default)
+
+
+_MAYBE = st.none() | st.integers(0, 1000)
+
+
+@given(topic=_MAYBE, of_broker=_MAYBE, of_all=_MAYBE, static_ms=_MAYBE, static_minutes=_MAYBE, static_hours=_MAYBE)
+def test_first_place_that_has_a_value_counts_and_all_are_told(
+    topic: int | None,
+    of_broker: int | None,
+    of_all: int | None,
+    static_ms: int | None,
+    static_minutes: int | None,
+    static_hours: int | None,
+) -> None:
+    places = [
+        ("retention.ms", topic, 1, ConfigSource.DYNAMIC_TOPIC_CONFIG),
+        ("log.retention.ms", of_broker, 1, ConfigSource.DYNAMIC_BROKER_CONFIG),
+        ("log.retention.ms", of_all, 1, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
+        ("log.retention.ms", static_ms, 1, ConfigSource.STATIC_BROKER_CONFIG),
+        ("log.retention.minutes", static_minutes, 60_000, ConfigSource.STATIC_BROKER_CONFIG),
+        ("log.retention.hours", static_hours, 3_600_000, ConfigSource.STATIC_BROKER_CONFIG),
+        ("log.retention.hours", 168, 3_600_000, ConfigSource.DEFAULT_CONFIG),
+    ]
+    given_places = [place for place in places if place[1] is not None]
+
+    def set_in(source: ConfigSource) -> dict[str, str]:
+        return {name: str(value) for name, value, _, place in given_places if place is source}
+
+    config = load(settings=[f"{name}={text}" for name, text in set_in(ConfigSource.STATIC_BROKER_CONFIG).items()])
+    config = changed(
+        config,
+        set_in(ConfigSource.DYNAMIC_BROKER_CONFIG),
+        set_in(ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
+    )
+    overrides = set_in(ConfigSource.DYNAMIC_TOPIC_CONFIG)
+    _, value, factor, source = given_places[0]
+    assert value is not None
+    assert effective("retention.ms", overrides, config) == (str(value * factor), source)
+    assert settings_for(overrides, config).retention_ms == value * factor
+    (told,) = (entry for entry in describe(overrides, config) if entry.name == "retention.ms")
+    assert told.synonyms == tuple(ConfigSynonym(name, str(given), place) for name, given, _, place in given_places)

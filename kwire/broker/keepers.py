@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from kwire.broker.cleaning import Cleaning
+from kwire.broker.moves import Moves
 from kwire.broker.retention import Retention
 from kwire.broker.scrub import Scrub
 from kwire.broker.sync_rounds import SyncRounds
@@ -19,12 +20,14 @@ class Keepers:
     retention: Retention
     cleaning: Cleaning
     scrub: Scrub
+    moves: Moves
     worker: WorkerProcess
 
     async def close(self) -> None:
         """Leave the logs alone; those that others wait for come last."""
         self.upkeep.close()
         self.retention.close()
+        await self.moves.close()
         await self.scrub.close()
         await self.cleaning.close()
         await self.worker.close()

@@ -6,8 +6,9 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from kwire.clock import Clock
+from kwire.config.settings import ANY_RECORD_BYTES
 from kwire.errors import ErrorCode, KafkaError
-from kwire.topic_config import TopicSettings
+from kwire.topic_config import KEPT_COMPRESSION, TopicSettings
 from storage.batch import BatchHeader, check_keys, check_record_times, fill_max_timestamp
 from storage.errors import (
     BudgetExceeded,
@@ -23,8 +24,9 @@ from storage.errors import (
     StorageFailed,
     UnsupportedCompression,
 )
-from storage.format import NO_TIMESTAMP
+from storage.format import HEADER_BYTES, NO_TIMESTAMP, NONE
 from storage.log import Appended, Log
+from storage.recompression import unfold
 from storage.retention import hold_ring
 from storage.segment import LogRead
 from storage.syncing import LogSync
@@ -36,6 +38,11 @@ OnReached = Callable[[KafkaError | None], None]
 # What a wait without a time limit of its own may take; a disk that is stuck for longer is reported.
 WAIT_MS_MAX = 30_000
 NEVER_MS = 2**63 - 1
+# Records of a batch where each of them is looked at: a bad one unfolds a few hundred bytes to millions of them.
+RECORDS_LOOKED_AT_MAX = 100_000
+# What a batch may unfold to where its records are looked at, in multiples of max.message.bytes: the event loop stands
+# still meanwhile. A producer that is told MESSAGE_TOO_LARGE sends smaller batches.
+UNFOLDED_PER_MESSAGE_BYTE_MAX = 4
 
 # The nearest class of an error's family counts.
 _CODES: dict[type, ErrorCode] = {
@@ -165,7 +172,10 @@ class Partition:
         return self._log.size_bytes if self._log is not None else self.stored_bytes
 
     def append(self, batch: memoryview, header: BatchHeader) -> Appended:
-        """The one door in. The batch gets its offset and epoch in place; raises StorageError or KafkaError."""
+        """The one door in; raises StorageError or KafkaError.
+
+        The batch gets its offset and epoch in place, unless the topic stores it in another codec: that is a copy.
+        """
         settings = self.settings
         now_ms = self._clock.now_ms()
         size_bytes = len(batch)
@@ -175,7 +185,8 @@ class Partition:
                 f"the batch has {size_bytes} bytes, max.message.bytes is {settings.max_message_bytes}",
             )
         if not settings.is_plain or header.max_timestamp == NO_TIMESTAMP:
-            header = _looked_into(batch, header, settings, now_ms)
+            batch, header = _looked_into(batch, header, settings, now_ms)
+            size_bytes = len(batch)
         if header.max_timestamp - now_ms > settings.timestamp_after_max_ms and not settings.is_log_append_time:
             raise KafkaError(
                 ErrorCode.INVALID_TIMESTAMP,
@@ -282,6 +293,13 @@ class Partition:
         self._log = None
         return True
 
+    def go_on_in(self, log: Log) -> None:
+        """The same records in another directory: from now on this is the log. No sync of the old one is under way.
+
+        What could be read stays readable, and whoever waits for an offset goes on waiting.
+        """
+        self._log = log
+
     # --- reading
 
     def read(self, offset: int, max_bytes: int, *, at_least_one: bool = True) -> LogRead:
@@ -327,17 +345,49 @@ class Partition:
         self._awaited.append(_Awaited(offset, timeout_ms, call))
 
 
-def _looked_into(batch: memoryview, header: BatchHeader, settings: TopicSettings, now_ms: int) -> BatchHeader:
-    """What some topics, and some producers, ask for: a look at the records. The header as it is afterwards."""
-    if not settings.is_log_append_time:
-        if header.max_timestamp == NO_TIMESTAMP:
-            header = fill_max_timestamp(batch)
-        if settings.judges_each_record:
-            earliest_ms = now_ms - settings.timestamp_before_max_ms
-            check_record_times(batch, header, earliest_ms, now_ms + settings.timestamp_after_max_ms)
+def _looked_into(
+    batch: memoryview, header: BatchHeader, settings: TopicSettings, now_ms: int
+) -> tuple[memoryview, BatchHeader]:
+    """What some topics, and some producers, ask for: a look at the records. The batch to store and its header."""
+    if header.record_count > RECORDS_LOOKED_AT_MAX:
+        raise KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"the batch has {header.record_count} records, {RECORDS_LOOKED_AT_MAX} can be looked at",
+        )
+    codec = settings.compression
+    budget_bytes = settings.max_message_bytes * UNFOLDED_PER_MESSAGE_BYTE_MAX
+    # Control batches stay as their coordinator wrote them, as in Kafka.
+    if codec in (KEPT_COMPRESSION, header.compression) or header.is_control:
+        if settings.record_bytes_max < ANY_RECORD_BYTES and header.compression:
+            unfold(batch, header, budget_bytes=budget_bytes, record_bytes_max=settings.record_bytes_max)
+        if header.max_timestamp == NO_TIMESTAMP and not settings.is_log_append_time:
+            header = fill_max_timestamp(batch, budget_bytes=budget_bytes)
+        _judge_records(batch, header, settings, now_ms, budget_bytes)
+        return batch, header
+    max_bytes = settings.max_message_bytes
+    if codec == NONE:
+        # The result is known to be too large as soon as the records are.
+        budget_bytes = max_bytes - HEADER_BYTES
+    unfolded = unfold(batch, header, budget_bytes=budget_bytes, record_bytes_max=settings.record_bytes_max)
+    if settings.is_compacted or settings.judges_each_record:
+        _judge_records(unfolded.as_batch(), unfolded.header, settings, now_ms, budget_bytes)
+    batch, header = unfolded.fold(codec, settings.compression_level)
+    if len(batch) > max_bytes:
+        raise KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"the batch has {len(batch)} bytes in the codec of its topic, max.message.bytes is {max_bytes}",
+        )
+    return batch, header
+
+
+def _judge_records(
+    batch: memoryview, header: BatchHeader, settings: TopicSettings, now_ms: int, budget_bytes: int
+) -> None:
+    if settings.judges_each_record and not settings.is_log_append_time:
+        earliest_ms, latest_ms = now_ms - settings.timestamp_before_max_ms, now_ms + settings.timestamp_after_max_ms
+        check_record_times(batch, header, earliest_ms, latest_ms, budget_bytes=budget_bytes)
     if settings.is_compacted:
-        check_keys(batch)
-    return header
+        check_keys(batch, budget_bytes=budget_bytes)
 
 
 def _refuse_to_open() -> Log:

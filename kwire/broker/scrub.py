@@ -179,7 +179,8 @@ class Scrub:
         )
         try:
             stored = partition.log
-            if not _is_of(stored.segments(), job) or quarantine in stored.quarantined:
+            is_elsewhere = stored.directory != job.directory  # moved to another data directory since
+            if is_elsewhere or not _is_of(stored.segments(), job) or quarantine in stored.quarantined:
                 return
             self._tell(finding)
             stored.quarantine(quarantine)

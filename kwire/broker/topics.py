@@ -29,16 +29,30 @@ from storage.log import Log
 from storage.settings import LogSettings
 from storage.store import LogStore
 
-__all__ = ["NAME_LENGTH_MAX", "OFFSETS_TOPIC", "PARTITIONS_MAX", "NewTopic", "Topic", "Topics", "check_name"]
+__all__ = [
+    "METADATA_TOPIC",
+    "NAME_LENGTH_MAX",
+    "OFFSETS_TOPIC",
+    "PARTITIONS_MAX",
+    "NewTopic",
+    "Topic",
+    "Topics",
+    "check_name",
+    "check_partition_count",
+]
 
 log = logging.getLogger("kwire.broker")
 
 R = TypeVar("R")
 
+# Kafka keeps its catalogue under this name; a topic of that name would confuse its tools.
+METADATA_TOPIC = "__cluster_metadata"
 NAME_LENGTH_MAX = 249
 PARTITIONS_MAX = 10_000
 # Renaming a folder takes a tenth of a millisecond; after this many the loop gets its turn.
 DELETIONS_PER_TURN = 100
+# To give a partition its settings takes microseconds; after this many the loop gets its turn.
+SETTINGS_PER_TURN = 500
 # Most topics of a large node are configured like many others, and share what was parsed for the first of them.
 SHARED_SETTINGS_MAX = 1000
 
@@ -107,6 +121,8 @@ class Topics:
         self._creating = asyncio.Lock()
         self.leader_epoch = leader_epoch
         self.open_partitions: dict[Partition, None] = {}
+        # Rises with each: whoever keeps partitions looks them up again then.
+        self.deletion_count = 0
         # Called whenever a log has been opened or touched: somebody sees to it that not too many are.
         self.on_opened: Callable[[], None] | None = None
         self.stored_bytes: dict[str, int] = {}
@@ -178,18 +194,24 @@ class Topics:
     # --- changes
 
     def check(self, new: NewTopic) -> None:
-        """Raise KafkaError if a client cannot have this topic created."""
-        check_name(new.name)
-        if new.name in INTERNAL_TOPICS and self.catalogue.find(new.name) is None:
+        """Raise KafkaError if a client cannot have this topic created. The first thing that is wrong is told."""
+        self.check_new_name(new.name)
+        self.check_configs(new.configs)
+        check_partition_count(new.partition_count)
+
+    def check_new_name(self, name: str) -> None:
+        """Raise KafkaError if a client cannot have a topic of this name created."""
+        if name == METADATA_TOPIC:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Topic '{name}' cannot be created.")
+        check_name(name)
+        if name in INTERNAL_TOPICS and self.catalogue.find(name) is None:
             # Their partition counts decide where state is kept: the server makes them itself, when it needs them.
-            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{new.name}' is internal.")
-        self._check_free(new.name, {})
-        if not 1 <= new.partition_count <= PARTITIONS_MAX:
-            raise KafkaError(
-                ErrorCode.INVALID_PARTITIONS,
-                f"Number of partitions must be from 1 to {PARTITIONS_MAX}, not {new.partition_count}.",
-            )
-        self._checked_settings(new.configs)
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' is internal.")
+        self._check_free(name, {})
+
+    def check_configs(self, configs: Mapping[str, str]) -> None:
+        """Raise KafkaError if a topic cannot be configured so."""
+        self._checked_settings(configs)
 
     async def create(self, new: Iterable[NewTopic]) -> list[Topic]:
         """Create checked topics, all in one commit. Raises KafkaError if one of them has come into being meanwhile."""
@@ -219,6 +241,7 @@ class Topics:
             await self.catalogue.remove(facts)
             self._live.pop(topic.name, None)
             self._live_by_id.pop(topic.topic_id, None)
+            self.deletion_count += 1
             for number, partition in enumerate(topic.partitions, start=1):
                 self._delete_log(partition)
                 if number % DELETIONS_PER_TURN == 0:
@@ -251,6 +274,22 @@ class Topics:
 
     async def _configure(self, topic: Topic, facts: TopicFacts, value: dict[str, Any]) -> None:
         topic.facts = await self.catalogue.change(facts, value)
+        self._take_settings(topic)
+
+    async def reconfigure(self, config: Config) -> None:
+        """Let all topics follow a new configuration of the broker in what they do not say themselves."""
+        self._config = config
+        self._shared_settings.clear()
+        partition_count = 0
+        # What comes to life meanwhile follows it anyway.
+        for topic in list(self._live.values()):
+            self._take_settings(topic)
+            partition_count += len(topic.partitions)
+            if partition_count >= SETTINGS_PER_TURN:
+                partition_count = 0
+                await asyncio.sleep(0)
+
+    def _take_settings(self, topic: Topic) -> None:
         topic.settings = self._settings(topic.configs)
         for partition in topic.partitions:
             partition.settings = topic.settings
@@ -274,7 +313,11 @@ class Topics:
     async def offsets_topic(self) -> Topic:
         """The topic that group coordinators keep their state in, made when the first group needs it."""
         groups = self._config.groups
-        configs = {"cleanup.policy": "compact", "segment.bytes": str(groups.offsets_segment_bytes)}
+        configs = {
+            "cleanup.policy": "compact",
+            "compression.type": "producer",
+            "segment.bytes": str(groups.offsets_segment_bytes),
+        }
         new = NewTopic(OFFSETS_TOPIC, groups.offsets_partition_count, configs)
         return self.get(OFFSETS_TOPIC) or await self._create_or_get(new)
 
@@ -367,6 +410,14 @@ def check_name(name: str) -> None:
             ErrorCode.INVALID_TOPIC_EXCEPTION,
             f"Topic name is invalid: '{name[:NAME_LENGTH_MAX]}'; letters, digits, '.', '_' and '-' are allowed, "
             f"{NAME_LENGTH_MAX} at most, and not '.' or '..'.",
+        )
+
+
+def check_partition_count(count: int) -> None:
+    """Kafka's rule, and a bound of ours."""
+    if not 1 <= count <= PARTITIONS_MAX:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS, f"Number of partitions must be from 1 to {PARTITIONS_MAX}, not {count}."
         )
 
 

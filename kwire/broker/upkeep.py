@@ -24,14 +24,14 @@ NO_BOUND = 2**63
 class Upkeep:
     """A round over all open logs every minute: forgets silent producers, gives back what idle segments hold.
 
-    `open_max` bounds how many logs are open.
+    `open_max` bounds how many logs are open; `producer_id_expiration_ms` may be changed at any time.
     `parked_count` counts the logs that were put away for it.
     """
 
     def __init__(self, topics: Topics, clock: Clock, producer_id_expiration_ms: int, open_max: int = NO_BOUND) -> None:
         self._topics = topics
         self._clock = clock
-        self._producer_id_expiration_ms = producer_id_expiration_ms
+        self.producer_id_expiration_ms = producer_id_expiration_ms
         self._open_max = open_max
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.Handle = self._loop.call_later(ROUND_SECONDS, self.begin_round)
@@ -57,7 +57,7 @@ class Upkeep:
         for partition in left[:LOGS_PER_TURN]:
             if partition.is_open:  # it may have been parked since the round began
                 log = partition.log
-                log.producers.expire(now_ms, self._producer_id_expiration_ms)
+                log.producers.expire(now_ms, self.producer_id_expiration_ms)
                 log.release()
         rest = left[LOGS_PER_TURN:]
         if rest:

@@ -12,6 +12,7 @@ NOUNS = {
     "serve": "run the server",
     "topic": "list, create, describe and delete topics",
     "log": "check and print the files of a data directory",
+    "wire": "print captured frames of the Kafka protocol",
 }
 
 # As shells report a program that was ended by Ctrl-C.

@@ -15,6 +15,8 @@ SettingValue: TypeAlias = bool | int | float | str | tuple[str, ...] | None
 
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
+# The longest text of the wire format before its flexible versions: what is longer could not be told to everybody.
+TEXT_BYTES_MAX = 32767
 
 
 class Kind(IntEnum):
@@ -40,6 +42,9 @@ class ConfigSource(IntEnum):
     DYNAMIC_DEFAULT_BROKER_CONFIG = 3
     STATIC_BROKER_CONFIG = 4
     DEFAULT_CONFIG = 5
+    DYNAMIC_BROKER_LOGGER_CONFIG = 6
+    CLIENT_METRICS_CONFIG = 7
+    GROUP_CONFIG = 8
 
 
 class InvalidConfig(Exception):
@@ -95,7 +100,11 @@ def one_of(*allowed: str) -> Rule:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One row of a settings table. ``has_effect`` is False for what Kafka knows and kwire only accepts and shows."""
+    """One row of a settings table. ``has_effect`` is False for what Kafka knows and kwire only accepts and shows.
+
+    The last two are of broker settings: whether it can be changed while the server runs, and then only for one broker,
+    not for all of them at once.
+    """
 
     name: str
     kind: Kind
@@ -103,6 +112,8 @@ class Setting:
     documentation: str
     rule: Rule | None = None
     has_effect: bool = True
+    is_dynamic: bool = False
+    is_per_broker: bool = False
 
     @property
     def is_sensitive(self) -> bool:
@@ -110,6 +121,8 @@ class Setting:
 
     def parse(self, text: str) -> SettingValue:
         """The value that ``text`` stands for; InvalidConfig says what is wrong with it."""
+        if len(text) > TEXT_BYTES_MAX // 4 and len(text.encode()) > TEXT_BYTES_MAX:
+            raise InvalidConfig(self.refusal(f"{text[:20]}…", f"Longer than {TEXT_BYTES_MAX} bytes"))
         try:
             value = _PARSERS[self.kind](text.strip())
         except ValueError as error:
@@ -165,8 +178,9 @@ def _double(text: str) -> float:
 
 
 def _list(text: str) -> tuple[str, ...]:
-    # Kafka keeps the first of equal entries (KIP-1161); an empty text is the empty list.
-    return tuple(dict.fromkeys(entry.strip() for entry in text.split(","))) if text else ()
+    # Kafka keeps the first of equal entries (KIP-1161); nothing but commas is the empty list.
+    entries = tuple(dict.fromkeys(entry.strip() for entry in text.split(",")))
+    return () if entries == ("",) else entries
 
 
 _PARSERS: dict[Kind, Callable[[str], SettingValue]] = {

@@ -2,9 +2,11 @@
 
 Names and meanings are Kafka's; what is ours alone starts with ``kwire.``. Where a default differs from Kafka's the
 sentence says so. Rows marked ``has_effect=False`` are accepted, so that an existing ``server.properties`` works, and
-shown by DescribeConfigs, but change nothing here.
+shown by DescribeConfigs, but change nothing here. Rows marked ``is_dynamic`` can be changed while the server runs.
 """
 
+from kwire.config.accepted_settings import ACCEPTED_SETTINGS
+from kwire.config.group_settings import GROUP_PROTOCOL_SETTINGS
 from kwire.config.setting import (
     INT_MAX,
     LONG_MAX,
@@ -18,16 +20,9 @@ from kwire.config.setting import (
     one_of,
 )
 
-_CODECS = one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
-
-
-def _codec_problem(value: SettingValue) -> str | None:
-    if value == "producer":
-        return None
-    return _CODECS.problem(value) or "Batches are stored as the producer compressed them; only producer is served yet"
-
-
-SERVED_COMPRESSION = Rule("producer", _codec_problem)
+COMPRESSION_TYPES = one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+# Kafka's default for one record's bytes: the longest array of the Java machine, so it bounds nothing.
+ANY_RECORD_BYTES = INT_MAX - 8
 
 
 def _copies_problem(value: SettingValue) -> str | None:
@@ -98,8 +93,11 @@ _NETWORK = (
         10000,
         "Most connections at a time; one more is closed at once. Kafka has no bound by default.",
         at_least(0),
+        is_dynamic=True,
     ),
-    Setting("max.connections.per.ip", Kind.INT, INT_MAX, "Most connections from one address.", at_least(0)),
+    Setting(
+        "max.connections.per.ip", Kind.INT, INT_MAX, "Most connections from one address.", at_least(0), is_dynamic=True
+    ),
     Setting(
         "connections.max.idle.ms",
         Kind.LONG,
@@ -116,6 +114,14 @@ _NETWORK = (
         at_least(-1),
     ),
     Setting("fetch.max.bytes", Kind.INT, 57671680, "Most bytes in one fetch response.", at_least(1024)),
+    Setting(
+        "max.incremental.fetch.session.cache.slots",
+        Kind.INT,
+        1000,
+        "Readers that are remembered between two fetches, so that they need not name all their partitions each time; "
+        "others do. 0 remembers nobody.",
+        at_least(0),
+    ),
 )
 
 _TOPICS = (
@@ -129,11 +135,34 @@ _TOPICS = (
     ),
     Setting("auto.create.topics.enable", Kind.BOOLEAN, True, "Create a missing topic when a client asks for it."),
     Setting("delete.topic.enable", Kind.BOOLEAN, True, "Whether topics may be deleted."),
+    Setting(
+        "max.request.partition.size.limit",
+        Kind.INT,
+        2000,
+        "Most partitions in one answer to DescribeTopicPartitions; the rest is asked for with a cursor.",
+        at_least(1),
+    ),
 )
 
 _LOG = (
     Setting("log.dirs", Kind.LIST, ("./kwire-data",), "Data directories; the first one also holds the catalogue."),
     Setting("log.dir", Kind.LIST, None, "Older name of log.dirs; log.dirs wins when both are set."),
+    Setting(
+        "cordoned.log.dirs",
+        Kind.LIST,
+        (),
+        "Data directories, out of log.dirs, that get no new partitions; * is all of them.",
+        is_dynamic=True,
+        is_per_broker=True,
+    ),
+    Setting(
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+        Kind.LONG,
+        LONG_MAX,
+        "Most bytes per second that one partition is copied with when it moves to another data directory.",
+        at_least(1),
+        is_dynamic=True,
+    ),
     Setting(
         "kwire.log.sync",
         Kind.STRING,
@@ -141,6 +170,7 @@ _LOG = (
         "When a record counts as stored: group, when a sync round has put it on disk; os, when the operating system "
         "has it (as Kafka does by default).",
         one_of("group", "os"),
+        is_dynamic=True,
     ),
     Setting(
         "kwire.log.open.max",
@@ -157,6 +187,7 @@ _LOG = (
         float(2**63),
         "Most bytes that compaction reads and writes per second.",
         at_least(1),
+        is_dynamic=True,
     ),
     Setting(
         "log.cleaner.dedupe.buffer.size",
@@ -164,6 +195,7 @@ _LOG = (
         134217728,
         "Memory for the keys of one compaction; what does not fit waits for the next one.",
         at_least(1048576),
+        is_dynamic=True,
     ),
     Setting(
         "log.cleaner.backoff.ms",
@@ -171,6 +203,7 @@ _LOG = (
         15000,
         "Time between two looks for something to compact.",
         at_least(1),
+        is_dynamic=True,
     ),
     Setting(
         "kwire.scrub.interval.ms",
@@ -199,39 +232,88 @@ _LOG = (
         86400000,
         "An idempotent producer silent for so long is forgotten.",
         at_least(1),
+        is_dynamic=True,
     ),
 )
 
 # Defaults of topic settings; kwire/topic_config.py says which topic setting each stands behind.
 _TOPIC_DEFAULTS = (
-    Setting("message.max.bytes", Kind.INT, 1048588, "Largest record batch that is accepted.", at_least(0)),
+    Setting(
+        "message.max.bytes", Kind.INT, 1048588, "Largest record batch that is accepted.", at_least(0), is_dynamic=True
+    ),
+    Setting(
+        "max.decompressed.message.bytes",
+        Kind.INT,
+        ANY_RECORD_BYTES,
+        "Largest single record of a compressed batch, decompressed; judged when it is produced.",
+        at_least(0),
+        is_dynamic=True,
+    ),
     Setting(
         "min.insync.replicas",
         Kind.INT,
         1,
-        "Copies that must have a record when acks=all.",
+        "Copies that must have a record when acks=all, but, as in Kafka, no more than there are; here it is one.",
         at_least(1),
         has_effect=False,
+        is_dynamic=True,
     ),
     Setting(
         "compression.type",
         Kind.STRING,
         "producer",
-        "Codec of stored batches. Only producer, keeping what the producer chose, is served so far.",
-        SERVED_COMPRESSION,
+        "Codec of stored batches: producer keeps what the producer chose, any other is what all of them get.",
+        COMPRESSION_TYPES,
+        is_dynamic=True,
     ),
-    Setting("compression.gzip.level", Kind.INT, -1, "Level for gzip.", between_or(1, 9, -1), has_effect=False),
-    Setting("compression.lz4.level", Kind.INT, 9, "Level for lz4.", between(1, 17), has_effect=False),
-    Setting("compression.zstd.level", Kind.INT, 3, "Level for zstd.", between(-131072, 22), has_effect=False),
+    Setting(
+        "compression.gzip.level",
+        Kind.INT,
+        -1,
+        "Level where compression.type is gzip; -1 is the codec's own.",
+        between_or(1, 9, -1),
+        is_dynamic=True,
+    ),
+    Setting(
+        "compression.lz4.level",
+        Kind.INT,
+        9,
+        "Level where compression.type is lz4. As in Kafka, 9 is the fast mode and all others are the slow one.",
+        between(1, 17),
+        is_dynamic=True,
+    ),
+    Setting(
+        "compression.zstd.level",
+        Kind.INT,
+        3,
+        "Level where compression.type is zstd.",
+        between(-131072, 22),
+        is_dynamic=True,
+    ),
     Setting(
         "log.cleanup.policy",
         Kind.LIST,
         ("delete",),
         "What happens to old records: delete, compact, both, or none of them.",
         one_of("compact", "delete"),
+        is_dynamic=True,
     ),
-    Setting("log.segment.bytes", Kind.INT, 1073741824, "Size at which a segment is closed.", at_least(1048576)),
-    Setting("log.roll.ms", Kind.LONG, None, "Age at which a segment is closed; wins over log.roll.hours.", at_least(1)),
+    Setting(
+        "log.segment.bytes",
+        Kind.INT,
+        1073741824,
+        "Size at which a segment is closed.",
+        at_least(1048576),
+        is_dynamic=True,
+    ),
+    Setting(
+        "log.roll.ms",
+        Kind.LONG,
+        None,
+        "Age at which a segment is closed; wins over log.roll.hours.",
+        at_least(1),
+        is_dynamic=True,
+    ),
     Setting("log.roll.hours", Kind.INT, 168, "Age at which a segment is closed.", at_least(1)),
     Setting(
         "log.roll.jitter.ms",
@@ -239,6 +321,7 @@ _TOPIC_DEFAULTS = (
         None,
         "Most that is taken off the roll time at random.",
         at_least(0),
+        is_dynamic=True,
     ),
     Setting(
         "log.roll.jitter.hours",
@@ -247,13 +330,29 @@ _TOPIC_DEFAULTS = (
         "Most that is taken off the roll time at random.",
         at_least(0),
     ),
-    Setting("log.index.interval.bytes", Kind.INT, 4096, "Bytes of records between two index entries.", at_least(0)),
-    Setting("log.index.size.max.bytes", Kind.INT, 10485760, "Largest index file.", at_least(4), has_effect=False),
+    Setting(
+        "log.index.interval.bytes",
+        Kind.INT,
+        4096,
+        "Bytes of records between two index entries.",
+        at_least(0),
+        is_dynamic=True,
+    ),
+    Setting(
+        "log.index.size.max.bytes",
+        Kind.INT,
+        10485760,
+        "Largest index file.",
+        at_least(4),
+        has_effect=False,
+        is_dynamic=True,
+    ),
     Setting(
         "log.retention.ms",
         Kind.LONG,
         None,
         "Age at which records go; -1 never. Wins over minutes and hours.",
+        is_dynamic=True,
     ),
     Setting(
         "log.retention.minutes",
@@ -267,6 +366,7 @@ _TOPIC_DEFAULTS = (
         Kind.LONG,
         -1,
         "Size of a partition beyond which the oldest records go; -1 none.",
+        is_dynamic=True,
     ),
     Setting(
         "log.message.timestamp.type",
@@ -274,6 +374,7 @@ _TOPIC_DEFAULTS = (
         "CreateTime",
         "Whose time a record carries: the producer's (CreateTime) or the broker's (LogAppendTime).",
         one_of("CreateTime", "LogAppendTime"),
+        is_dynamic=True,
     ),
     Setting(
         "log.message.timestamp.before.max.ms",
@@ -281,6 +382,7 @@ _TOPIC_DEFAULTS = (
         LONG_MAX,
         "How far a record's time may lie behind the broker's clock.",
         at_least(0),
+        is_dynamic=True,
     ),
     Setting(
         "log.message.timestamp.after.max.ms",
@@ -288,6 +390,7 @@ _TOPIC_DEFAULTS = (
         3600000,
         "How far a record's time may lie ahead of the broker's clock.",
         at_least(0),
+        is_dynamic=True,
     ),
     Setting(
         "log.cleaner.delete.retention.ms",
@@ -295,6 +398,7 @@ _TOPIC_DEFAULTS = (
         86400000,
         "How long a compacted topic keeps the mark of a deleted key.",
         at_least(0),
+        is_dynamic=True,
     ),
     Setting(
         "log.cleaner.min.compaction.lag.ms",
@@ -302,6 +406,7 @@ _TOPIC_DEFAULTS = (
         0,
         "Least age at which a record may be compacted away.",
         at_least(0),
+        is_dynamic=True,
     ),
     Setting(
         "log.cleaner.max.compaction.lag.ms",
@@ -309,6 +414,7 @@ _TOPIC_DEFAULTS = (
         LONG_MAX,
         "Age at which a record must be considered for compaction.",
         at_least(1),
+        is_dynamic=True,
     ),
     Setting(
         "log.cleaner.min.cleanable.ratio",
@@ -316,31 +422,57 @@ _TOPIC_DEFAULTS = (
         0.5,
         "Share of uncompacted bytes from which compaction is worth its cost.",
         between(0, 1),
+        is_dynamic=True,
     ),
-    Setting("log.segment.delete.delay.ms", Kind.LONG, 60000, "Delay before files go.", at_least(0)),
+    Setting("log.segment.delete.delay.ms", Kind.LONG, 60000, "Delay before files go.", at_least(0), is_dynamic=True),
     Setting(
         "log.flush.interval.messages",
         Kind.LONG,
         LONG_MAX,
         "Records after which the log is forced to disk.",
         at_least(1),
+        is_dynamic=True,
     ),
-    Setting("log.flush.interval.ms", Kind.LONG, None, "Time after which the log is forced to disk."),
+    Setting("log.flush.interval.ms", Kind.LONG, None, "Time after which the log is forced to disk.", is_dynamic=True),
     Setting(
         "log.flush.scheduler.interval.ms",
         Kind.LONG,
         LONG_MAX,
         "Time between two looks for logs to force to disk.",
     ),
-    Setting("log.preallocate", Kind.BOOLEAN, False, "Reserve a segment's space in advance.", has_effect=False),
-    Setting("log.local.retention.ms", Kind.LONG, -2, "Age kept on local disk.", at_least(-2), has_effect=False),
-    Setting("log.local.retention.bytes", Kind.LONG, -2, "Size kept on local disk.", at_least(-2), has_effect=False),
+    Setting(
+        "log.preallocate",
+        Kind.BOOLEAN,
+        False,
+        "Reserve a segment's space in advance.",
+        has_effect=False,
+        is_dynamic=True,
+    ),
+    Setting(
+        "log.local.retention.ms",
+        Kind.LONG,
+        -2,
+        "Age kept on local disk.",
+        at_least(-2),
+        has_effect=False,
+        is_dynamic=True,
+    ),
+    Setting(
+        "log.local.retention.bytes",
+        Kind.LONG,
+        -2,
+        "Size kept on local disk.",
+        at_least(-2),
+        has_effect=False,
+        is_dynamic=True,
+    ),
     Setting(
         "unclean.leader.election.enable",
         Kind.BOOLEAN,
         False,
         "Let a replica that is behind become leader.",
         has_effect=False,
+        is_dynamic=True,
     ),
 )
 
@@ -414,45 +546,6 @@ _KWIRE = (
     ),
 )
 
-# What ordinary Kafka files and compose files carry and what has no counterpart in one kwire process.
-_ACCEPTED = (
-    Setting("process.roles", Kind.LIST, None, "Roles of a KRaft node.", has_effect=False),
-    Setting(
-        "controller.listener.names",
-        Kind.LIST,
-        (),
-        "Listeners of the KRaft controller; kwire opens no door for them and leaves them out of listeners.",
-    ),
-    Setting("controller.quorum.voters", Kind.LIST, (), "Members of the KRaft quorum.", has_effect=False),
-    Setting("controller.quorum.bootstrap.servers", Kind.LIST, (), "Where to find the quorum.", has_effect=False),
-    Setting("num.network.threads", Kind.INT, 3, "Threads that read requests.", at_least(1), has_effect=False),
-    Setting("num.io.threads", Kind.INT, 8, "Threads that serve requests.", at_least(1), has_effect=False),
-    Setting("num.recovery.threads.per.data.dir", Kind.INT, 2, "Threads for recovery.", at_least(1), has_effect=False),
-    Setting(
-        "transaction.state.log.replication.factor",
-        Kind.SHORT,
-        1,
-        "Copies of __transaction_state.",
-        at_least(1),
-        has_effect=False,
-    ),
-    Setting(
-        "transaction.state.log.min.isr", Kind.INT, 1, "Least copies for a write to it.", at_least(1), has_effect=False
-    ),
-    Setting(
-        "transaction.state.log.num.partitions",
-        Kind.INT,
-        50,
-        "Partitions of __transaction_state.",
-        at_least(1),
-        has_effect=False,
-    ),
-    Setting(
-        "share.coordinator.state.topic.replication.factor", Kind.SHORT, 1, "Copies.", at_least(1), has_effect=False
-    ),
-    Setting("share.coordinator.state.topic.min.isr", Kind.SHORT, 1, "Least copies.", at_least(1), has_effect=False),
-)
-
 SECTIONS: dict[str, tuple[Setting, ...]] = {
     "Identity": _IDENTITY,
     "Network": _NETWORK,
@@ -460,8 +553,9 @@ SECTIONS: dict[str, tuple[Setting, ...]] = {
     "Log": _LOG,
     "Defaults of topic settings": _TOPIC_DEFAULTS,
     "Groups": _GROUPS,
+    "Groups of the newer protocols": GROUP_PROTOCOL_SETTINGS,
     "kwire's own": _KWIRE,
-    "Accepted for compatibility": _ACCEPTED,
+    "Accepted for compatibility": ACCEPTED_SETTINGS,
 }
 
 SETTINGS: dict[str, Setting] = {setting.name: setting for section in SECTIONS.values() for setting in section}

@@ -1,5 +1,7 @@
 """Where settings come from, from weakest to strongest: defaults, a properties file, the environment, flags.
 
+What is changed while the server runs is stronger than all of them; it comes from the metadata store, not from here.
+
 Each source turns into a table from setting name to text, with a note of where the text was found, so that a refusal
 can name the line a person has to change. Nothing is interpreted here.
 """
@@ -21,6 +23,8 @@ class Source(IntEnum):
     FILE = 1
     ENVIRONMENT = 2
     FLAG = 3
+    DYNAMIC_DEFAULT = 4
+    DYNAMIC_BROKER = 5
 
 
 class Given(NamedTuple):

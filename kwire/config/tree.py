@@ -3,6 +3,7 @@
 The slices are named tuples, not data classes, because those take five times as long to define at every start.
 """
 
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -21,6 +22,7 @@ class NetworkConfig(NamedTuple):
     request_bytes_max: int
     requests_bytes_max: int
     fetch_bytes_max: int
+    fetch_session_slots: int
     send_buffer_bytes: int
     receive_buffer_bytes: int
     backlog: int
@@ -38,12 +40,15 @@ class TopicsConfig(NamedTuple):
     is_auto_create: bool
     is_delete_allowed: bool
     partition_count: int
+    described_partitions_max: int
 
 
 class LogConfig(NamedTuple):
     """What all logs share; what each topic may choose is in kwire/topic_config.py."""
 
     data_dirs: tuple[Path, ...]
+    cordoned_dirs: frozenset[str]
+    move_bytes_per_second_max: int
     open_max: int
     retention_check_interval_ms: int
     producer_id_expiration_ms: int
@@ -108,6 +113,18 @@ def load(
     values, warnings, refusals = resolve(sources)
     if refusals:
         raise InvalidConfig("\n".join(refusals))
+    return _tree(values, tuple(warnings))
+
+
+def changed(config: Config, of_broker: Mapping[str, str], of_all: Mapping[str, str]) -> Config:
+    """The configuration with these values changed while the server runs, and no others; InvalidConfig if it cannot be.
+
+    ``of_broker`` are this broker's, ``of_all`` those of all brokers. All names have to be known.
+    """
+    return _tree(config.values.changed(of_broker, of_all), config.warnings)
+
+
+def _tree(values: Values, warnings: tuple[str, ...]) -> Config:
     listeners, advertised = _listeners(values)
     http_address = _http_address(values)
     _check_exposure(values, listeners, http_address)
@@ -125,9 +142,12 @@ def load(
             is_auto_create=values.flag("auto.create.topics.enable"),
             is_delete_allowed=values.flag("delete.topic.enable"),
             partition_count=values.number("num.partitions"),
+            described_partitions_max=values.number("max.request.partition.size.limit"),
         ),
         log=LogConfig(
             data_dirs=_data_dirs(values),
+            cordoned_dirs=_cordoned_dirs(values),
+            move_bytes_per_second_max=values.number("replica.alter.log.dirs.io.max.bytes.per.second"),
             open_max=values.number("kwire.log.open.max"),
             retention_check_interval_ms=values.number("log.retention.check.interval.ms"),
             producer_id_expiration_ms=values.number("producer.id.expiration.ms"),
@@ -140,7 +160,7 @@ def load(
         ),
         groups=_groups(values),
         values=values,
-        warnings=tuple(warnings),
+        warnings=warnings,
     )
 
 
@@ -154,6 +174,7 @@ def _network(values: Values) -> NetworkConfig:
         request_bytes_max=request_max,
         requests_bytes_max=values.number("queued.max.request.bytes"),
         fetch_bytes_max=values.number("fetch.max.bytes"),
+        fetch_session_slots=values.number("max.incremental.fetch.session.cache.slots"),
         send_buffer_bytes=values.number("socket.send.buffer.bytes"),
         receive_buffer_bytes=values.number("socket.receive.buffer.bytes"),
         backlog=values.number("socket.listen.backlog.size"),
@@ -194,6 +215,19 @@ def _data_dirs(values: Values) -> tuple[Path, ...]:
     if len({path.resolve() for path in paths}) < len(paths):
         raise InvalidConfig(values.refusal(name, "Each data directory may be named once"))
     return paths
+
+
+def _cordoned_dirs(values: Values) -> frozenset[str]:
+    """As absolute paths."""
+    name = "cordoned.log.dirs"
+    known = {os.path.abspath(path) for path in _data_dirs(values)}
+    cordoned = values.strings(name)
+    if tuple(cordoned) == ("*",):
+        return frozenset(known)
+    found = frozenset(map(os.path.abspath, cordoned))
+    if not found <= known:
+        raise InvalidConfig(values.refusal(name, "Each one has to be one of log.dirs"))
+    return found
 
 
 def _listeners(values: Values) -> tuple[tuple[Listener, ...], tuple[Listener, ...]]:

@@ -1,7 +1,7 @@
 """The values in force: every setting with its value and where it comes from, before they take shape in the tree."""
 
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple, Self
 
 from kwire.config.setting import ConfigSource, InvalidConfig, Kind, Setting, SettingValue, format_value
 from kwire.config.settings import SETTINGS
@@ -22,16 +22,65 @@ class Value(NamedTuple):
 
     @property
     def config_source(self) -> ConfigSource:
-        return ConfigSource.DEFAULT_CONFIG if self.source is Source.DEFAULT else ConfigSource.STATIC_BROKER_CONFIG
+        return _CONFIG_SOURCES.get(self.source, ConfigSource.STATIC_BROKER_CONFIG)
+
+
+_CONFIG_SOURCES = {
+    Source.DEFAULT: ConfigSource.DEFAULT_CONFIG,
+    Source.DYNAMIC_DEFAULT: ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG,
+    Source.DYNAMIC_BROKER: ConfigSource.DYNAMIC_BROKER_CONFIG,
+}
 
 
 class Values(Mapping[str, Value]):
-    """Every known setting and every unknown one that was given, by name, with typed access for the tree."""
+    """Every known setting and every unknown one that was given, by name, with typed access for the tree.
 
-    __slots__ = ("_values",)
+    A name stands for the value in force; ``every`` also tells those that it hides. ``dynamic`` are the layers of what
+    was changed while the server ran, strongest first.
+    """
 
-    def __init__(self, values: dict[str, Value]) -> None:
-        self._values = values
+    __slots__ = ("_dynamic", "_every", "_static", "_values")
+
+    def __init__(self, static: dict[str, Value], dynamic: tuple[dict[str, Value], ...] = ()) -> None:
+        self._static = static
+        self._dynamic = dynamic
+        self._every: dict[tuple[str, ...], tuple[Value, ...]] = {}
+        self._values = static
+        if dynamic:
+            self._values = dict(static)
+            for layer in reversed(dynamic):
+                self._values.update(layer)
+
+    def changed(self, of_broker: Mapping[str, str], of_all: Mapping[str, str]) -> Self:
+        """The same static values under other dynamic ones: this broker's, and those of all brokers behind them."""
+        layers = (
+            _dynamic_layer(of_broker, Source.DYNAMIC_BROKER, "changed for this broker"),
+            _dynamic_layer(of_all, Source.DYNAMIC_DEFAULT, "changed for all brokers"),
+        )
+        return type(self)(self._static, layers)
+
+    def every(self, *names: str) -> tuple[Value, ...]:
+        """All values given to settings that stand for the same thing, strongest source first, then the defaults."""
+        found = self._every.get(names)
+        if found is None:
+            # Remembered: which names stand for the same thing is written in a few tables.
+            found = self._every[names] = tuple(self._find_every(names))
+        return found
+
+    def _find_every(self, names: tuple[str, ...]) -> Iterator[Value]:
+        for layer in (*self._dynamic, self._static):
+            for name in names:
+                value = layer.get(name)
+                if value is not None and value.source is not Source.DEFAULT:
+                    yield value
+        for name in names:
+            setting = self._static[name].setting
+            if setting.default is not None:
+                yield Value(setting, setting.default, Source.DEFAULT, "default")
+
+    def of_all_brokers(self) -> Iterable[Value]:
+        """What was changed for all brokers."""
+        return self._dynamic[-1].values() if self._dynamic else ()
 
     def __getitem__(self, name: str) -> Value:
         return self._values[name]
@@ -103,6 +152,10 @@ def resolve(sources: list[dict[str, Given]]) -> tuple[Values, list[str], list[st
         except InvalidConfig as error:
             refusals.append(f"{entry.origin}: {error}")
     return Values(values), warnings, refusals
+
+
+def _dynamic_layer(given: Mapping[str, str], source: Source, origin: str) -> dict[str, Value]:
+    return {name: Value(SETTINGS[name], SETTINGS[name].parse(text), source, origin) for name, text in given.items()}
 
 
 def _kind_of_unknown(name: str) -> Kind:

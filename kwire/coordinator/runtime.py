@@ -243,8 +243,10 @@ class CoordinatorRuntime(Generic[M]):
         if result.records:
             try:
                 shard.end_offset = self._log.append(shard.index, result.records, moment.wall_ms)
-            except (StorageError, KafkaError, LookupError):
-                logger.exception("coordinator shard %d cannot append", shard.index)
+            except (StorageError, KafkaError, LookupError) as error:
+                # Without a topic nobody has looked for a coordinator yet: the answer says so, the log need not.
+                if not isinstance(error, LookupError):
+                    logger.exception("coordinator shard %d cannot append", shard.index)
                 replies = [Reply(r.command, r.command.refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)) for r in replies]
             else:
                 for key, value in result.records:

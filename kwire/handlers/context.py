@@ -5,6 +5,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from kwire.broker.cold_reads import ColdReads
+from kwire.broker.dynamic_configs import DynamicConfigs
+from kwire.broker.features import Features
+from kwire.broker.fetch_sessions import FetchSessions
+from kwire.broker.log_dirs import LogDirs
+from kwire.broker.metadata_log import MetadataLog
+from kwire.broker.moves import Moves
 from kwire.broker.partition import Partition
 from kwire.broker.producer_ids import ProducerIds
 from kwire.broker.topics import Topics
@@ -43,12 +49,22 @@ class Services:
 
     apis: Mapping[int, Api]
     node: NodeFacts
-    config: Config
+    configs: DynamicConfigs
     clock: Clock
     topics: Topics
     producer_ids: ProducerIds
+    features: Features
+    metadata_log: MetadataLog
     groups: GroupCoordinator
     cold_reads: ColdReads
+    fetch_sessions: FetchSessions
+    moves: Moves
+    log_dirs: LogDirs
+
+    @property
+    def config(self) -> Config:
+        """The configuration in force: it may be another one at the next look."""
+        return self.configs.config
 
 
 class Context:

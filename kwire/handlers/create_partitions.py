@@ -1,5 +1,13 @@
-"""CreatePartitions 0-3: raise a topic's partition count to a total; it never shrinks."""
+"""CreatePartitions 0-3: raise a topic's partition count to a total; it never shrinks.
 
+- A manual assignment has one entry for each new partition, and names this node. The partition counts of internal topics
+  cannot be changed: they decide where state is kept.
+- A topic that comes twice in one request is refused, and answered once; every other one is judged on its own.
+- validate_only checks and changes nothing.
+- Version 1 is as 0. Version 2 is flexible. Version 3 may be throttled, which does not happen here.
+"""
+
+import asyncio
 from collections import Counter
 
 from kwire.broker.topics import PARTITIONS_MAX, Topic
@@ -13,12 +21,17 @@ from kwire.wire.messages.create_partitions import (
     CreatePartitionsTopicResult,
 )
 
+# Checking one takes some microseconds; after this many the loop gets its turn.
+TOPICS_PER_TURN = 500
+
 
 async def handle(context: Context, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
     times = Counter(asked.name for asked in request.topics)
-    results = []
-    for asked in request.topics:
-        result = CreatePartitionsTopicResult(name=asked.name, error_code=0)
+    results: dict[str, CreatePartitionsTopicResult] = {}
+    for number, asked in enumerate(request.topics, start=1):
+        if asked.name in results:
+            continue
+        result = results[asked.name] = CreatePartitionsTopicResult(name=asked.name, error_code=0)
         try:
             if times[asked.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"Topic '{asked.name}' is in the request more than once.")
@@ -27,8 +40,9 @@ async def handle(context: Context, request: CreatePartitionsRequest) -> CreatePa
                 await context.services.topics.widen(topic, asked.count)
         except KafkaError as error:
             result.error_code, result.error_message = error.code, error.message
-        results.append(result)
-    return CreatePartitionsResponse(results=results)
+        if number % TOPICS_PER_TURN == 0:
+            await asyncio.sleep(0)
+    return CreatePartitionsResponse(results=list(results.values()))
 
 
 def _check(context: Context, asked: CreatePartitionsTopic) -> Topic:
@@ -39,13 +53,18 @@ def _check(context: Context, asked: CreatePartitionsTopic) -> Topic:
     if topic.is_internal:
         # The partition of a group is its hash modulo this count: changing it would lose every group.
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"The partition count of {topic.name} cannot be changed.")
-    if not now < asked.count <= PARTITIONS_MAX:
+    if asked.count <= now:
         raise KafkaError(
-            ErrorCode.INVALID_PARTITIONS,
-            f"The topic has {now} partitions; a new total must be above that and at most {PARTITIONS_MAX}.",
+            ErrorCode.INVALID_PARTITIONS, f"Topic '{topic.name}' has {now} partitions; {asked.count} is not more."
         )
+    if asked.count > PARTITIONS_MAX:
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"A topic has at most {PARTITIONS_MAX} partitions.")
     if asked.assignments is not None:
-        if len(asked.assignments) != asked.count - now:
-            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{asked.count - now} assignments are needed.")
+        more = asked.count - now
+        if len(asked.assignments) != more:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"There are {len(asked.assignments)} assignments for {more} new partitions.",
+            )
         check_assignments(context, (one.broker_ids for one in asked.assignments))
     return topic

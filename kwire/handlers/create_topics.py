@@ -1,8 +1,12 @@
 """CreateTopics 2-7: new topics, durable before the answer.
 
-- -1 partitions or replicas asks for the defaults (4+); a manual assignment must name this node for every partition.
-- Names that come twice in one request are refused, both of them; every other topic is judged on its own.
-- validate_only checks and creates nothing. Version 5 returns the configuration, version 7 the topic id.
+- A manual assignment must name this node for every partition, and leaves no room for counts.
+- Names that come twice in one request are refused, both of them; every other topic is judged on its own: first its
+  name, whether it exists, its configuration, then its replicas and partitions.
+- validate_only checks and creates nothing.
+- Version 3 is as 2. Version 4 lets -1 partitions or replicas ask for the defaults; older clients that send it get them
+  too, as from Kafka. Version 5 is flexible and returns the configuration. Version 6 may be throttled, which does not
+  happen here. Version 7 returns the topic id.
 - A request for many topics is checked, committed and answered some at a time, so that others get their turn.
 """
 
@@ -13,11 +17,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from kwire import topic_config
-from kwire.broker.topics import NewTopic
+from kwire.broker.topics import NewTopic, check_partition_count
 from kwire.broker.turns import answer_in_turns
 from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.context import Context
-from kwire.handlers.replicas import check_assignments, check_replication_factor
+from kwire.handlers.replicas import check_assignments, check_replica_count, check_replication_factor
 from kwire.wire.codec import EncodedElements, elements_encoder
 from kwire.wire.messages.create_topics import (
     CreatableTopic,
@@ -34,7 +38,6 @@ TOPICS_PER_TURN = 200
 
 
 async def handle(context: Context, request: CreateTopicsRequest) -> CreateTopicsResponse:
-    topics = context.services.topics
     times = Counter(asked.name for asked in request.topics)
     refused: dict[str, KafkaError] = {}
     new: dict[str, NewTopic] = {}
@@ -42,9 +45,7 @@ async def handle(context: Context, request: CreateTopicsRequest) -> CreateTopics
         try:
             if times[asked.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"Topic '{asked.name}' is in the request more than once.")
-            one = _new_topic(context, asked)
-            topics.check(one)
-            new[asked.name] = one
+            new[asked.name] = _new_topic(context, asked)
         except KafkaError as error:
             refused[asked.name] = error
         if number % TOPICS_PER_TURN == 0:
@@ -110,24 +111,41 @@ def _results(
 
 
 def _new_topic(context: Context, asked: CreatableTopic) -> NewTopic:
-    configs: dict[str, str] = {}
-    for config in asked.configs:
-        if config.value is None:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {config.name}")
-        configs[config.name] = config.value
+    """Checked in Kafka's order: who creates a topic that exists is told so, whatever else is wrong with the request."""
+    topics = context.services.topics
+    topics.check_new_name(asked.name)
+    configs = _asked_configs(asked)
+    topics.check_configs(configs)
+    return NewTopic(asked.name, _partition_count(context, asked), configs)
+
+
+def _asked_configs(asked: CreatableTopic) -> dict[str, str]:
+    nulls = [config.name for config in asked.configs if config.value is None]
+    if nulls:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"A topic's settings cannot be null: {', '.join(nulls)}")
+    return {config.name: config.value for config in asked.configs if config.value is not None}
+
+
+def _partition_count(context: Context, asked: CreatableTopic) -> int:
     if asked.assignments:
         if asked.num_partitions != DEFAULT or asked.replication_factor != DEFAULT:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST, "A replica assignment and a partition or replica count exclude each other."
             )
         assignments = {one.partition_index: one.broker_ids for one in asked.assignments}
-        if sorted(assignments) != list(range(len(asked.assignments))):
-            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Partitions must be numbered from 0 without a gap.")
+        if len(assignments) < len(asked.assignments):
+            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "A partition has more than one assignment.")
         check_assignments(context, assignments.values())
-        return NewTopic(asked.name, len(assignments), configs)
+        if sorted(assignments) != list(range(len(assignments))):
+            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Partitions must be numbered from 0 without a gap.")
+        check_partition_count(len(assignments))
+        return len(assignments)
     check_replication_factor(asked.replication_factor)
     count = asked.num_partitions
-    return NewTopic(asked.name, context.services.config.topics.partition_count if count == DEFAULT else count, configs)
+    count = context.services.config.topics.partition_count if count == DEFAULT else count
+    check_partition_count(count)
+    check_replica_count(asked.replication_factor)
+    return count
 
 
 def _configs(context: Context, new: NewTopic) -> list[CreatableTopicConfigs]:

@@ -1,4 +1,9 @@
-"""DescribeCluster 0-2: cluster id and nodes, for clients that look for brokers (endpoint type 1)."""
+"""DescribeCluster 0-2: cluster id and nodes, for clients that look for brokers.
+
+- Version 1 says which kind of node the client looks for: this listener has brokers (1), so controllers (2) are
+  MISMATCHED_ENDPOINT_TYPE and anything else is UNSUPPORTED_ENDPOINT_TYPE.
+- Version 2 can ask for fenced brokers too and says which are: a node that answers is not, and there is no other.
+"""
 
 from kwire.errors import ErrorCode
 from kwire.handlers.context import Context
@@ -18,7 +23,7 @@ def handle(context: Context, request: DescribeClusterRequest) -> DescribeCluster
         known = request.endpoint_type == CONTROLLERS
         return DescribeClusterResponse(
             error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE if known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
-            error_message="This listener describes brokers.",
+            error_message=f"This listener describes brokers, not endpoints of type {request.endpoint_type}.",
             cluster_id=node.cluster_id,
             brokers=[],
         )

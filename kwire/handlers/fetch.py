@@ -1,159 +1,284 @@
 """Fetch 4-18: record batches from given offsets, waiting for them if there are too few.
 
-- Answers as soon as `min_bytes` are there, some partition has an error, or `max_wait_ms` are over; then with what is
+- Answers as soon as `min_bytes` are there, some partition cannot be read, or `max_wait_ms` are over; then with what is
   there. It does not wait either when it left records behind (the limits are reached, or the segment ends): waiting
   would not bring more of them.
 - Whole batches as they were written, the first one even if it is larger than the limits, so that a reader gets on.
 - An offset inside a batch gets the whole batch; one outside the log is OFFSET_OUT_OF_RANGE.
-- Sessions (7+) are declined: every answer has session id 0 and names every partition asked for.
-- Version 9 checks the client's leader epoch. Version 13 names topics by id.
+- A partition named twice is answered once, for what was said last. One that does not exist is told when others that
+  were asked for have been waited for: nothing is gained by asking again at once.
+- Version 4 brought the isolation level, 5 the start of the log; 6 lets a disk that failed be told as such, before it is
+  NOT_LEADER_OR_FOLLOWER.
+- Version 7 brought sessions: epoch 0 asks for one, -1 ends it or does without, any other goes on with one. Then what
+  is not named is as before, and only what has changed is answered (records, errors, ends and starts of logs).
+  `broker/fetch_sessions.py` says who gets one.
+- Version 9 checks the client's leader epoch; 10 is the first that may read topics compressed with zstd; 11 brought the
+  client's rack, which changes nothing where there is one copy.
+- Version 12 tells where the log went another way when the client says which epoch it read last (diverging epoch).
+- Version 13 names topics by id; a session keeps to what it began with. 16 tells where the leader is when the epoch is
+  not the leader's. 14, 15, 17 and 18 are for followers: here none has a copy, so a follower is refused.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 
+from kwire.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, Asked, CachedPartition, FetchSession
 from kwire.broker.partition import Partition, code_of
-from kwire.broker.turns import OPENS_PER_TURN, open_in_turns
+from kwire.broker.topics import Topic
+from kwire.broker.turns import OPENS_PER_TURN, WEIGHT_PER_TURN
 from kwire.broker.waits import LongPoll
 from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.context import Context
-from kwire.handlers.epochs import check_epoch
+from kwire.handlers.epochs import UNKNOWN_EPOCH, check_epoch
 from kwire.wire.messages.fetch import (
     AbortedTransaction,
+    EpochEndOffset,
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
     FetchResponse,
+    FetchTopic,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionData,
 )
-from storage.errors import StorageError
+from storage.epochs import UNDEFINED
+from storage.errors import OffsetOutOfRange, StorageError
+from storage.format import ZSTD
 from storage.windows import EMPTY
 
+FIRST_STORAGE_ERROR_VERSION = 6
+FIRST_ZSTD_VERSION = 10
 FIRST_TOPIC_ID_VERSION = 13
+FIRST_LEADER_HINT_VERSION = 16
 READ_COMMITTED = 1
-NO_SESSION = 0
-FINAL_EPOCH, INITIAL_EPOCH = -1, 0
 # Under memory pressure pages may be gone again before they are sent; after some tries the loop reads them itself.
 WARM_UPS_MAX = 3
 
+# What a turn of the loop may cost. To find that a partition of a session has not changed is next to nothing.
+_UNCHANGED_WEIGHT = 1
+_READ_WEIGHT = 20
+_TURN_WEIGHT = _READ_WEIGHT * WEIGHT_PER_TURN
+_OPEN_WEIGHT = _TURN_WEIGHT // OPENS_PER_TURN
+
+# Errors after which a client looks for the leader; it is told where.
+_LEADER_ELSEWHERE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+
 
 def handle(context: Context, request: FetchRequest) -> FetchResponse | Awaitable[FetchResponse]:
-    if request.session_id != NO_SESSION or request.session_epoch not in (FINAL_EPOCH, INITIAL_EPOCH):
-        return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND, responses=[])
-    if sum(len(asked.partitions) for asked in request.topics) > OPENS_PER_TURN:
-        closed = _closed(context, request)
-        if len(closed) > OPENS_PER_TURN:
-            return _answer_when_open(context, request, closed)
-    return _answer(context, request)
-
-
-def _answer(context: Context, request: FetchRequest) -> FetchResponse | Awaitable[FetchResponse]:
-    attempt = _Attempt(context, request)
-    if attempt.warm_ups:
-        return _answer_when_warm(context, request, attempt)
-    if attempt.is_enough:
-        return attempt.response
-    return _answer_when_grown(context, request, attempt)
-
-
-def _closed(context: Context, request: FetchRequest) -> list[Partition]:
-    """The partitions asked for whose log is not open."""
-    topics = context.services.topics
+    sessions = context.services.fetch_sessions
     by_id = context.api_version >= FIRST_TOPIC_ID_VERSION
-    found = []
-    for asked in request.topics:
-        topic = topics.get_by_id(asked.topic_id) if by_id else topics.get(asked.topic)
-        if topic is not None:
-            named = [topic.partition(one.partition) for one in asked.partitions]
-            found += [partition for partition in named if partition is not None and not partition.is_open]
-    return found
+    if request.session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
+        if request.session_id != NO_SESSION:
+            sessions.close(request.session_id)
+        if _has_repeats(request.topics, by_id):
+            request.topics = _without_repeats(request.topics, by_id)
+        return _answer(_Look(context, request, None))
+    try:
+        session = sessions.find(request.session_id, request.session_epoch, uses_topic_ids=by_id)
+        for asked in request.topics:
+            session.ask(asked.topic_id if by_id else asked.topic, asked.partitions)
+        for gone in request.forgotten_topics_data:
+            session.forget(gone.topic_id if by_id else gone.topic, gone.partitions)
+        sessions.advance(session)
+    except KafkaError as error:
+        return FetchResponse(error_code=error.code, responses=[])
+    if not session.partitions:
+        return FetchResponse(responses=[])
+    return _answer(_Look(context, request, session))
 
 
-async def _answer_when_open(context: Context, request: FetchRequest, closed: list[Partition]) -> FetchResponse:
-    await open_in_turns(closed)
-    answer = _answer(context, request)
-    return answer if isinstance(answer, FetchResponse) else await answer
+def _answer(look: "_Look") -> FetchResponse | Awaitable[FetchResponse]:
+    steps = look.steps()
+    for _ in steps:
+        return _answer_in_turns(look, steps)
+    if look.warm_ups:
+        return _answer_when_warm(look)
+    return look.answer() if look.is_enough else _answer_when_grown(look)
 
 
-class _Attempt:
-    """One look at every partition asked for. It is only good for an answer if nothing needs to be warmed up first."""
+async def _answer_in_turns(look: "_Look", steps: Iterator[None]) -> FetchResponse:
+    """There is more to look at than others can wait for."""
+    await asyncio.sleep(0)
+    await _finish(steps)
+    if look.warm_ups:
+        return await _answer_when_warm(look)
+    return look.answer() if look.is_enough else await _answer_when_grown(look)
+
+
+async def _finish(steps: Iterator[None]) -> None:
+    for _ in steps:
+        await asyncio.sleep(0)
+
+
+async def _answer_when_warm(look: "_Look") -> FetchResponse:
+    """Pages that are not in memory are fetched by threads, then everything is looked at again."""
+    for _ in range(WARM_UPS_MAX):
+        with suppress(StorageError):  # met again by the read, which tells it of the one partition it is about
+            await look.context.services.cold_reads.do(look.warm_ups)
+        look = look.again()
+        await _finish(look.steps())
+        if not look.warm_ups:
+            break
+    else:
+        look = look.again(is_patient=True)
+        await _finish(look.steps())
+    return look.answer() if look.is_enough else await _answer_when_grown(look)
+
+
+def _answer_when_grown(look: "_Look") -> Awaitable[FetchResponse]:
+    """Look again when enough has been appended or the time is up, and answer with what is there then."""
+    loop = asyncio.get_running_loop()
+    answered: asyncio.Future[FetchResponse] = loop.create_future()
+
+    def look_again() -> None:
+        # What was just appended is in memory, so nothing is left to be warmed up but what an idle time evicted.
+        second = look.again()
+        look_on(second, second.steps())
+
+    def look_on(second: "_Look", steps: Iterator[None]) -> None:
+        if answered.done():
+            return
+        for _ in steps:
+            loop.call_soon(look_on, second, steps)
+            return
+        answered.set_result(second.answer())
+
+    missing = look.request.min_bytes - look.found_bytes
+    poll = LongPoll(look.partitions, missing, look.request.max_wait_ms, look_again)
+    answered.add_done_callback(lambda _: poll.cancel())
+    return answered
+
+
+class _Look:
+    """One look at every partition asked for. It is only good for an answer if nothing needs to be warmed up first.
+
+    Without a session the request names all that is asked for, and is told of all of it; with one, the session has it,
+    and what has changed since the answer before is told. One class, because Python is quicker with code that only
+    ever meets one.
+    """
 
     __slots__ = (
-        "_context",
+        "_aborted",
+        "_by_id",
+        "_endpoint",
+        "_epoch",
+        "_is_follower",
         "_is_patient",
         "_left_bytes",
+        "_left_weight",
+        "_news",
+        "_responses",
+        "_session",
+        "context",
         "found_bytes",
-        "has_error",
+        "has_failed",
         "has_more",
-        "is_enough",
         "partitions",
-        "response",
+        "request",
         "warm_ups",
     )
 
-    def __init__(self, context: Context, request: FetchRequest, *, is_patient: bool = False) -> None:
+    def __init__(
+        self, context: Context, request: FetchRequest, session: FetchSession | None, *, is_patient: bool = False
+    ) -> None:
         """A patient one waits for the disk, and the whole loop with it."""
-        self._context = context
-        self._is_patient = is_patient
-        self._left_bytes = min(request.max_bytes, context.services.config.network.fetch_bytes_max)
+        self.context = context
+        self.request = request
+        self._session = session
+        if session is not None:
+            self._epoch = session.epoch
+            self._news: list[tuple[CachedPartition, PartitionData]] = []
         self.found_bytes = 0
-        self.has_error = False
+        # Some partition that exists cannot be read, or not from there.
+        self.has_failed = False
         self.has_more = False
         self.partitions: list[Partition] = []
         self.warm_ups: list[Callable[[], None]] = []
-        self.response = FetchResponse(responses=self._read_topics(request))
-        self.is_enough = (
-            self.found_bytes >= request.min_bytes
-            or self.has_error
+        self._is_patient = is_patient
+        self._by_id = context.api_version >= FIRST_TOPIC_ID_VERSION
+        self._is_follower = request.replica_id >= 0 or request.replica_state.replica_id >= 0
+        self._left_bytes = min(request.max_bytes, context.services.config.network.fetch_bytes_max)
+        self._left_weight = _TURN_WEIGHT
+        self._aborted: list[AbortedTransaction] | None = [] if request.isolation_level == READ_COMMITTED else None
+        self._responses: list[FetchableTopicResponse] = []
+        # Of the leader, when somebody has to be told where it is.
+        self._endpoint: NodeEndpoint | None = None
+
+    def again(self, *, is_patient: bool = False) -> "_Look":
+        again = _Look(self.context, self.request, self._session, is_patient=is_patient)
+        if self._session is not None:
+            again._epoch = self._epoch
+        return again
+
+    def steps(self) -> Iterator[None]:
+        """Look at everything; it comes back in between when a turn of the loop is over."""
+        return self._look_at_request() if self._session is None else self._look_at_session(self._session)
+
+    def answer(self) -> FetchResponse:
+        """What was seen, as this reader is told it. For the last look only: sessions remember what they told."""
+        if self._session is not None:
+            return self._tell_news(self._session)
+        return self._response(self._new_session() if self.request.session_epoch == INITIAL_EPOCH else NO_SESSION)
+
+    @property
+    def is_enough(self) -> bool:
+        return (
+            self.found_bytes >= self.request.min_bytes
+            or self.has_failed
             or self.has_more
-            or request.max_wait_ms <= 0
+            or self.request.max_wait_ms <= 0
             or not self.partitions
         )
 
-    def _read_topics(self, request: FetchRequest) -> list[FetchableTopicResponse]:
-        topics = self._context.services.topics
-        by_id = self._context.api_version >= FIRST_TOPIC_ID_VERSION
-        aborted: list[AbortedTransaction] | None = [] if request.isolation_level == READ_COMMITTED else None
-        responses = []
-        for asked in request.topics:
-            topic = topics.get_by_id(asked.topic_id) if by_id else topics.get(asked.topic)
-            answers = []
-            for one in asked.partitions:
-                try:
-                    if topic is None:
-                        unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                        raise KafkaError(unknown)
-                    answers.append(self._read(topic.partition(one.partition), one, aborted))
-                except KafkaError as error:
-                    answers.append(self._failed(one, error.code))
-                except StorageError as error:
-                    answers.append(self._failed(one, code_of(error)))
-            responses.append(FetchableTopicResponse(topic=asked.topic, topic_id=asked.topic_id, partitions=answers))
-        return responses
+    def _look_at(self, partition: Partition, asked: Asked) -> PartitionData:
+        try:
+            return self._read(partition, asked)
+        except KafkaError as error:
+            code = error.code
+        except StorageError as error:
+            code = code_of(error)
+        if code is ErrorCode.KAFKA_STORAGE_ERROR and self.context.api_version < FIRST_STORAGE_ERROR_VERSION:
+            code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        self.has_failed = True
+        data = _failed(asked.partition, code)
+        if code in _LEADER_ELSEWHERE and self.context.api_version >= FIRST_LEADER_HINT_VERSION:
+            self._tell_leader(data, partition)
+        return data
 
-    def _read(
-        self, partition: Partition | None, asked: FetchPartition, aborted: list[AbortedTransaction] | None
-    ) -> PartitionData:
-        if partition is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        check_epoch(partition, asked.current_leader_epoch)
+    def _read(self, partition: Partition, asked: Asked) -> PartitionData:
         self.partitions.append(partition)
-        cold_start = None if self._is_patient else partition.cold_start(asked.fetch_offset)
-        if cold_start is not None:
+        self._left_weight -= _READ_WEIGHT if partition.is_open else _OPEN_WEIGHT
+        check_epoch(partition, asked.current_leader_epoch)
+        if self._is_follower:
+            # As Kafka tells a node that has no copy of the partition: to ask again when its metadata is newer.
+            is_epoch_known = asked.current_leader_epoch != UNKNOWN_EPOCH
+            raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH if is_epoch_known else ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if self.context.api_version < FIRST_ZSTD_VERSION and partition.settings.compression == ZSTD:
+            raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+        diverging = None if asked.last_fetched_epoch < 0 else _diverging_epoch(partition, asked)
+        records = EMPTY
+        if diverging is not None:
+            self.has_more = True
+        elif self._is_patient or (cold_start := partition.cold_start(asked.fetch_offset)) is None:
+            records = self._read_records(partition, asked)
+        else:
             self.warm_ups.append(cold_start)
-        records = EMPTY if cold_start else self._read_records(partition, asked)
-        return PartitionData(
+        data = PartitionData(
             partition_index=asked.partition,
             error_code=0,
             high_watermark=partition.high_watermark,
             last_stable_offset=partition.high_watermark,
             log_start_offset=partition.log.log_start_offset,
-            aborted_transactions=aborted,
+            aborted_transactions=self._aborted,
             records=records,
         )
+        if diverging is not None:
+            data.diverging_epoch = diverging
+        return data
 
-    def _read_records(self, partition: Partition, asked: FetchPartition) -> memoryview:
+    def _read_records(self, partition: Partition, asked: Asked) -> memoryview:
         # Only the very first batch of an answer may pass the limits.
         limit = min(asked.partition_max_bytes, self._left_bytes)
         read = partition.read(asked.fetch_offset, limit, at_least_one=not self.found_bytes)
@@ -167,44 +292,174 @@ class _Attempt:
                 self.warm_ups.append(read.warm_up)
         return read.view
 
-    def _failed(self, asked: FetchPartition, code: ErrorCode) -> PartitionData:
-        self.has_error = True
-        return PartitionData(
-            partition_index=asked.partition,
-            error_code=code,
-            high_watermark=-1,
-            last_stable_offset=-1,
-            log_start_offset=-1,
-            aborted_transactions=None,
-            records=b"",
+    def _missing(self, topic: Topic | None, asked: Asked) -> PartitionData:
+        self._left_weight -= _READ_WEIGHT
+        is_id_unknown = topic is None and self._by_id
+        code = ErrorCode.UNKNOWN_TOPIC_ID if is_id_unknown else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return _failed(asked.partition, code)
+
+    def _tell_leader(self, data: PartitionData, partition: Partition) -> None:
+        node = self.context.services.node
+        data.current_leader = LeaderIdAndEpoch(leader_id=node.node_id, leader_epoch=partition.leader_epoch)
+        host, port = self.context.endpoint
+        self._endpoint = NodeEndpoint(node_id=node.node_id, host=host, port=port, rack=node.rack)
+
+    def _response(self, session_id: int) -> FetchResponse:
+        response = FetchResponse(session_id=session_id, responses=self._responses)
+        if self._endpoint is not None:
+            response.node_endpoints.append(self._endpoint)
+        return response
+
+    # --- requests that name all they want
+
+    def _look_at_request(self) -> Iterator[None]:
+        topics, by_id = self.context.services.topics, self._by_id
+        for asked in self.request.topics:
+            topic = topics.get_by_id(asked.topic_id) if by_id else topics.get(asked.topic)
+            answers = []
+            for one in asked.partitions:
+                if self._left_weight <= 0:
+                    self._left_weight = _TURN_WEIGHT
+                    yield
+                partition = topic.partition(one.partition) if topic is not None else None
+                if partition is not None:
+                    answers.append(self._look_at(partition, one))
+                else:
+                    answers.append(self._missing(topic, one))
+            self._responses.append(
+                FetchableTopicResponse(topic=asked.topic, topic_id=asked.topic_id, partitions=answers)
+            )
+
+    def _new_session(self) -> int:
+        return self.context.services.fetch_sessions.create(
+            sum(len(asked.partitions) for asked in self.request.topics),
+            self._fill,
+            uses_topic_ids=self._by_id,
+            is_privileged=self._is_follower,
         )
 
+    def _fill(self, session: FetchSession) -> None:
+        for asked, response in zip(self.request.topics, self._responses, strict=True):
+            topic = asked.topic_id if self._by_id else asked.topic
+            session.ask(topic, asked.partitions)
+            for data in response.partitions:
+                _tell(session.partitions[topic, data.partition_index], data)
 
-async def _answer_when_warm(context: Context, request: FetchRequest, attempt: _Attempt) -> FetchResponse:
-    """Pages that are not in memory are fetched by threads, then everything is looked at again."""
-    for _ in range(WARM_UPS_MAX):
-        with suppress(StorageError):  # met again by the read, which tells it of the one partition it is about
-            await context.services.cold_reads.do(attempt.warm_ups)
-        attempt = _Attempt(context, request)
-        if not attempt.warm_ups:
-            break
-    else:
-        attempt = _Attempt(context, request, is_patient=True)
-    if attempt.is_enough:
-        return attempt.response
-    return await _answer_when_grown(context, request, attempt)
+    # --- requests that go on with a session
+
+    def _look_at_session(self, session: FetchSession) -> Iterator[None]:
+        news, partitions = self._news, self.partitions
+        topics = self.context.services.topics
+        session.look_up_again(topics.deletion_count)
+        # A copy, because the session may be changed between two turns.
+        for cached in list(session.partitions.values()):
+            if self._left_weight <= 0:
+                self._left_weight = _TURN_WEIGHT
+                yield
+                session.look_up_again(topics.deletion_count)
+            partition = cached.live
+            if partition is None:
+                partition = cached.live = self._find(cached)
+                if partition is None:
+                    continue
+            elif (
+                # The reader has all there is and knows it. Most partitions are like this most of the time.
+                cached.fetch_offset == partition.high_watermark == cached.high_watermark
+                and partition.is_open
+                and cached.log_start_offset == partition.log.log_start_offset
+                and cached.last_fetched_epoch < 0
+                and cached.current_leader_epoch in (UNKNOWN_EPOCH, partition.leader_epoch)
+            ):
+                self._left_weight -= _UNCHANGED_WEIGHT
+                partitions.append(partition)
+                continue
+            data = self._look_at(partition, cached)
+            if _is_news(cached, data):
+                news.append((cached, data))
+
+    def _find(self, cached: CachedPartition) -> Partition | None:
+        """The partition, looked up by what the session calls its topic; if there is none, that is told every time."""
+        topics, key = self.context.services.topics, cached.topic
+        topic = topics.get_by_id(key) if isinstance(key, bytes) else topics.get(key)
+        partition = topic.partition(cached.partition) if topic is not None else None
+        if partition is None:
+            self._news.append((cached, self._missing(topic, cached)))
+        return partition
+
+    def _tell_news(self, session: FetchSession) -> FetchResponse:
+        if session.epoch != self._epoch:
+            # Another request went on with the session while this one waited: it must not be told things twice.
+            code = ErrorCode.INVALID_FETCH_SESSION_EPOCH
+            return FetchResponse(error_code=code, session_id=session.session_id, responses=[])
+        responses = self._responses
+        last_topic: str | bytes | None = None
+        for cached, data in self._news:
+            _tell(cached, data)
+            if data.records:
+                session.move_to_end(cached)
+            topic = cached.topic
+            if topic == last_topic:
+                responses[-1].partitions.append(data)
+                continue
+            last_topic = topic
+            if isinstance(topic, bytes):
+                responses.append(FetchableTopicResponse(topic_id=topic, partitions=[data]))
+            else:
+                responses.append(FetchableTopicResponse(topic=topic, partitions=[data]))
+        return self._response(session.session_id)
 
 
-def _answer_when_grown(context: Context, request: FetchRequest, attempt: _Attempt) -> Awaitable[FetchResponse]:
-    """Look again when enough has been appended or the time is up, and answer with what is there then."""
-    answered: asyncio.Future[FetchResponse] = asyncio.get_running_loop().create_future()
+def _tell(cached: CachedPartition, data: PartitionData) -> None:
+    cached.tell(data.high_watermark, data.last_stable_offset, data.log_start_offset)
 
-    def look_again() -> None:
-        # What was just appended is in memory, so nothing is left to be warmed up but what an idle time evicted.
-        if not answered.done():
-            answered.set_result(_Attempt(context, request).response)
 
-    missing = request.min_bytes - attempt.found_bytes
-    poll = LongPoll(attempt.partitions, missing, request.max_wait_ms, look_again)
-    answered.add_done_callback(lambda _: poll.cancel())
-    return answered
+def _is_news(cached: CachedPartition, data: PartitionData) -> bool:
+    """Whether the reader has to be told: it cannot know of records and errors, and cares about ends and starts."""
+    return bool(
+        data.records
+        or data.error_code
+        or data.diverging_epoch.epoch != UNDEFINED
+        or not cached.is_told(data.high_watermark, data.last_stable_offset, data.log_start_offset)
+    )
+
+
+def _diverging_epoch(partition: Partition, asked: Asked) -> EpochEndOffset | None:
+    """Where the epoch that the client read last ends here, if that is before what it has read (KIP-595)."""
+    log = partition.log
+    epoch, end_offset = log.epochs.end_offset_for(asked.last_fetched_epoch, log.log_end_offset, partition.leader_epoch)
+    if epoch == UNDEFINED or end_offset == UNDEFINED or asked.fetch_offset < log.log_start_offset:
+        raise OffsetOutOfRange(asked.fetch_offset, log.log_start_offset, log.log_end_offset)
+    if epoch < asked.last_fetched_epoch or end_offset < asked.fetch_offset:
+        return EpochEndOffset(epoch=epoch, end_offset=end_offset)
+    return None
+
+
+def _failed(index: int, code: ErrorCode) -> PartitionData:
+    return PartitionData(
+        partition_index=index,
+        error_code=code,
+        high_watermark=-1,
+        last_stable_offset=-1,
+        log_start_offset=-1,
+        aborted_transactions=None,
+        records=b"",
+    )
+
+
+def _has_repeats(topics: list[FetchTopic], by_id: bool) -> bool:
+    for asked in topics:
+        partitions = asked.partitions
+        if len(partitions) > 1 and len({one.partition for one in partitions}) < len(partitions):
+            return True
+    return len(topics) > 1 and len({asked.topic_id if by_id else asked.topic for asked in topics}) < len(topics)
+
+
+def _without_repeats(topics: list[FetchTopic], by_id: bool) -> list[FetchTopic]:
+    """Each partition where it was named first, with what was said of it last."""
+    merged: dict[str | bytes, tuple[FetchTopic, dict[int, FetchPartition]]] = {}
+    for asked in topics:
+        _, partitions = merged.setdefault(asked.topic_id if by_id else asked.topic, (asked, {}))
+        partitions.update((one.partition, one) for one in asked.partitions)
+    for asked, partitions in merged.values():
+        asked.partitions = list(partitions.values())
+    return [asked for asked, _ in merged.values()]

@@ -1,7 +1,7 @@
 """Heartbeat 0-4: a member of a classic group is alive, and hears whether it has to join again.
 
 - Answered REBALANCE_IN_PROGRESS while the group waits for its members to join; that renews the session all the same.
-- 1: throttling. 3: group instance id, so that a replaced static member is fenced.
+- 1: throttling. 3: group instance id, so that a replaced static member is fenced. 4 is flexible.
 """
 
 from collections.abc import Awaitable

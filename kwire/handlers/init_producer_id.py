@@ -3,6 +3,7 @@
 - Without a transactional id every call gets a fresh id with epoch 0, whatever id it had before, as in Kafka.
 - Transactional ids are refused until transactions are served.
 - While no block of ids can be reserved, the answer is COORDINATOR_LOAD_IN_PROGRESS, which every producer retries.
+- 2 is flexible; from 3 on a producer says which id and epoch it had; 4 and 5 have further errors of transactions.
 """
 
 import logging

@@ -6,7 +6,9 @@
 - A time with no record at or after it finds offset -1 with timestamp -1, never a watermark. Nothing at or above the
   high watermark is found, and the largest timestamp is the largest a reader may see.
 - A partition named twice in one request is refused, as in Kafka.
-- Version 4 checks the client's leader epoch and tells ours.
+- Version 2 adds the isolation level. Version 4 checks the client's leader epoch, and tells the epoch of what was found;
+  where no record is yet, that is the epoch in force. Version 5 knows OFFSET_NOT_AVAILABLE, 6 is flexible, and 10 has a
+  time limit for searches in tiered storage, which there is none of.
 """
 
 from collections.abc import Coroutine
@@ -195,7 +197,9 @@ def _position(partition: Partition, asked: ListOffsetsPartition) -> ListOffsetsP
     if asked.timestamp == LATEST:
         return _answer(asked, offset=partition.high_watermark, epoch=partition.leader_epoch)
     if asked.timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return _answer(asked, offset=log.log_start_offset, epoch=log.epochs.epoch_for(log.log_start_offset))
+        start = log.log_start_offset
+        epoch = log.epochs.epoch_for(start) if start < log.log_end_offset else partition.leader_epoch
+        return _answer(asked, offset=start, epoch=epoch)
     return _answer(asked)
 
 

@@ -4,8 +4,11 @@
 - The node is named by the address the client connected to, unless `advertised.listeners` says otherwise.
 - An unknown topic is created if server and client both allow it; the answer waits until that is durable, so a client
   need not ask twice.
-- Version 10 gives topic ids, version 12 can ask by them; a topic without a name before that makes the whole request
-  invalid.
+- Version 1 adds rack, controller and whether a topic is internal, 2 the cluster id, 3 the throttle time, 4 whether
+  topics may be created, 5 offline replicas, 7 leader epochs, 8 authorized operations (those of the cluster up to 10),
+  9 is flexible. Version 10 gives topic ids, version 12 can ask by them; an id, or a topic without a name, before that
+  makes the whole request invalid. Version 13 has an error code of its own, for a client that must begin anew.
+- A topic that is named twice is answered once.
 - Topics are described from the catalogue: none is made live for it. An answer about many is made in turns.
 """
 
@@ -87,7 +90,11 @@ def _lookups(
 ) -> Iterator[MetadataResponseTopic]:
     catalogue = context.services.topics.catalogue
     describe = _Describer(context, request)
+    seen: set[tuple[str | None, bytes]] = set()
     for one in asked:
+        if (one.name, one.topic_id) in seen:
+            continue
+        seen.add((one.name, one.topic_id))
         name = catalogue.name_of(one.topic_id) if one.topic_id != ZERO_UUID else one.name
         facts = catalogue.find(name) if name is not None else None
         if facts is not None:
@@ -112,7 +119,9 @@ def _failed(one: MetadataRequestTopic, code: ErrorCode) -> MetadataResponseTopic
 
 def _invalid(one: MetadataRequestTopic) -> MetadataResponseTopic:
     # Before version 12 an answer always has a name.
-    return MetadataResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=one.name or "", partitions=[])
+    return MetadataResponseTopic(
+        error_code=ErrorCode.INVALID_REQUEST, name=one.name or "", topic_id=one.topic_id, partitions=[]
+    )
 
 
 class _Describer:

@@ -5,7 +5,9 @@
 - acks 0 gets no answer (an error drops the connection, the only sign such a producer understands), 1 gets its answer
   when the batch is in the log, all when it is readable: as durable as the topic's `kwire.log.sync` says.
 - A batch the producer already wrote (same id, epoch and sequence) is answered with its first offset.
-- Version 13 names topics by id.
+- Version 3 is the first with today's record batches, and brought the transactional id; 5 tells the start of the log; 7
+  is the first that may bring zstd; 8 names single bad records and says what is wrong; 9 is flexible; 10 tells where the
+  leader is. 11 and 12 are about transactions. Version 13 names topics by id.
 """
 
 import asyncio

@@ -9,19 +9,31 @@ DEFAULT = -1
 
 
 def check_replication_factor(factor: int) -> None:
-    if factor not in (DEFAULT, 1):
+    """Whether it can be one at all."""
+    if factor < DEFAULT or factor == 0:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR, f"A replication factor is at least 1, or -1 for the default: {factor}"
+        )
+
+
+def check_replica_count(factor: int) -> None:
+    """Whether there are so many brokers."""
+    if factor > 1:
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"Unable to replicate the partition {factor} time(s): 1 broker is registered."
-            if factor > 0
-            else "Replication factor must be larger than 0.",
+            f"There is 1 broker, so a partition cannot have {factor} replicas.",
         )
 
 
 def check_assignments(context: Context, assignments: Iterable[Sequence[int]]) -> None:
-    here = [context.services.node.node_id]
+    """Each must name this node, once, and nobody else."""
+    here = context.services.node.node_id
     for brokers in assignments:
-        if list(brokers) != here:
-            raise KafkaError(
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"Replicas {list(brokers)} asked for, only {here} can have them."
-            )
+        stranger = next((broker for broker in brokers if broker != here), None)
+        if stranger is not None:
+            problem = f"Broker {stranger} is not registered; only {here} is."
+        elif len(brokers) != 1:
+            problem = f"Broker {here} is named more than once." if brokers else "An assignment names no broker."
+        else:
+            continue
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)

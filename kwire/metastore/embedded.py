@@ -44,6 +44,10 @@ class EmbeddedMetaStore:
         for frame in _decoded(journal.replay()):
             self._apply(frame)
 
+    @property
+    def revision(self) -> int:
+        return self._revision
+
     def get(self, key: str) -> Entry | None:
         packed = self._entries.get(key)
         return _unpack(packed) if packed is not None else None
@@ -56,7 +60,10 @@ class EmbeddedMetaStore:
 
     async def commit(self, changes: Sequence[Change]) -> int:
         # A caller that goes away halfway does not stop the disk, so it must not stop the rest either.
-        return await asyncio.shield(asyncio.ensure_future(self._commit(changes)))
+        committing = asyncio.ensure_future(self._commit(changes))
+        # If it fails then, nobody is left to be told, and that is no fault.
+        committing.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return await asyncio.shield(committing)
 
     async def _commit(self, changes: Sequence[Change]) -> int:
         async with self._turn:

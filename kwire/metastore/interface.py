@@ -32,6 +32,11 @@ class Conflict(Exception):
 
 
 class MetaStore(Protocol):
+    @property
+    def revision(self) -> int:
+        """The number of commits ever made."""
+        ...
+
     def get(self, key: str) -> Entry | None: ...
 
     def entries(self, prefix: str) -> Iterator[tuple[str, Entry]]: ...

@@ -45,6 +45,7 @@ class NodeCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         yield from self._requests()
         yield from self._connections()
+        yield from self._fetch_sessions()
         yield from storage_families(self._services, self._sizes, self._other_bytes)
         yield from self._loop()
         yield from self._process()
@@ -87,6 +88,20 @@ class NodeCollector(Collector):
         closed.add_metric(["idle"], metrics.connections_idled)
         closed.add_metric(["failed"], metrics.connections_failed)
         yield closed
+
+    def _fetch_sessions(self) -> Iterator[Metric]:
+        sessions = self._services.fetch_sessions
+        yield GaugeMetricFamily(
+            "kwire_broker_fetch_sessions", "Readers that are remembered between two fetches.", value=len(sessions)
+        )
+        yield GaugeMetricFamily(
+            "kwire_broker_fetch_session_partitions", "Partitions of all fetch sessions.", value=sessions.partition_count
+        )
+        yield CounterMetricFamily(
+            "kwire_broker_fetch_session_evictions",
+            "Fetch sessions that gave way to others.",
+            value=sessions.eviction_count,
+        )
 
     def _loop(self) -> Iterator[Metric]:
         metrics = self._services.loop_metrics

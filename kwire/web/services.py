@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from kwire.broker.fetch_sessions import FetchSessions
 from kwire.broker.keepers import Keepers
 from kwire.broker.stored_sizes import StoredSizes
 from kwire.broker.topics import Topics
@@ -19,3 +20,4 @@ class WebServices:
     offline_directories: Callable[[], int]
     stored_sizes: StoredSizes
     keepers: Keepers
+    fetch_sessions: FetchSessions

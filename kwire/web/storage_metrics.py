@@ -17,6 +17,7 @@ def storage_families(services: WebServices, sizes: Mapping[str, int], other_byte
     yield from _retention(services)
     yield from _cleaning(services)
     yield from _scrub(services)
+    yield from _moves(services)
 
 
 def _logs(services: WebServices, sizes: Mapping[str, int], other_bytes: int) -> Iterator[Metric]:
@@ -113,3 +114,13 @@ def _scrub(services: WebServices) -> Iterator[Metric]:
     yield CounterMetricFamily("kwire_scrub_bytes", "Bytes whose checksums were checked.", value=scrub.scrubbed_bytes)
     yield CounterMetricFamily("kwire_scrub_segments", "Segments that were checked.", value=scrub.scrubbed_segments)
     yield CounterMetricFamily("kwire_scrub_findings", "Damage that was found.", value=scrub.findings)
+
+
+def _moves(services: WebServices) -> Iterator[Metric]:
+    moves = services.keepers.moves
+    yield GaugeMetricFamily(
+        "kwire_moves_pending", "Partitions on their way to another data directory.", value=moves.moving_count
+    )
+    yield CounterMetricFamily("kwire_moves_finished", "Partitions that got there.", value=moves.moved_count)
+    yield CounterMetricFamily("kwire_moves_copied_bytes", "Bytes copied for it.", value=moves.copied_bytes)
+    yield CounterMetricFamily("kwire_moves_failures", "Moves that failed.", value=moves.failures)

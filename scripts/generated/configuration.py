@@ -2,9 +2,11 @@
 
 from collections.abc import Iterable, Iterator
 
+from kwire.client_metrics_config import CLIENT_METRICS_SETTINGS
 from kwire.config import LONG_MAX, Setting, SettingValue
 from kwire.config.setting import INT_MAX, format_value
 from kwire.config.settings import SECTIONS
+from kwire.group_config import GROUP_SETTINGS, GroupSetting
 from kwire.topic_config import TOPIC_SETTINGS, TopicSetting
 
 _INTRODUCTION = """\
@@ -24,6 +26,10 @@ Settings have Kafka's names; what is kwire's alone starts with `kwire.`. A later
 A wrong value ends the start with a message that names where it was set. An unknown name in the file or the environment
 is warned about and kept, so that it can be seen with the rest; in a flag it is an error. Settings marked *no effect*
 are accepted and shown because Kafka knows them, and change nothing here so far.
+
+Settings marked *dynamic* can be changed while the server runs, for one broker or for all of them (`kafka-configs
+--entity-type brokers`, or any client's admin calls). Such a change acts at once, is kept in the data directory and
+wins over all of the above: this broker's over that of all brokers.
 """
 
 _TOPIC_INTRODUCTION = """\
@@ -31,6 +37,19 @@ _TOPIC_INTRODUCTION = """\
 
 Set when a topic is created or altered. A topic that says nothing follows the broker setting named as its default; of
 several the first that has a value counts.
+"""
+
+_GROUP_INTRODUCTION = """\
+## Group settings
+
+Set for a group by name (`kafka-configs --entity-type groups`), whether it exists or not, within the bounds that the
+broker's `group.*.min.*` and `group.*.max.*` give.
+"""
+
+_CLIENT_METRICS_INTRODUCTION = """\
+## Client metrics settings
+
+Set for a subscription by name (`kafka-configs --entity-type client-metrics`).
 """
 
 
@@ -44,8 +63,12 @@ def _lines() -> Iterator[str]:
         yield f"## {title}\n"
         yield from _table(("setting", "kind", "default", "allowed", "meaning"), (_broker_row(one) for one in section))
     yield _TOPIC_INTRODUCTION
-    rows = (_topic_row(setting) for setting in TOPIC_SETTINGS.values())
-    yield from _table(("setting", "kind", "default", "allowed", "meaning"), rows)
+    head = ("setting", "kind", "default", "allowed", "meaning")
+    yield from _table(head, (_topic_row(setting) for setting in TOPIC_SETTINGS.values()))
+    yield _GROUP_INTRODUCTION
+    yield from _table(head, (_group_row(setting) for setting in GROUP_SETTINGS.values()))
+    yield _CLIENT_METRICS_INTRODUCTION
+    yield from _table(head, (_broker_row(setting) for setting in CLIENT_METRICS_SETTINGS.values()))
 
 
 def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
@@ -66,6 +89,11 @@ def _topic_row(setting: TopicSetting) -> tuple[str, ...]:
     return (f"`{setting.name}`", _kind(setting), default, _allowed(setting), _meaning(setting))
 
 
+def _group_row(setting: GroupSetting) -> tuple[str, ...]:
+    default = f"`{setting.synonym}`" if setting.synonym else _shown(setting.default)
+    return (f"`{setting.name}`", _kind(setting), default, _allowed(setting), _meaning(setting))
+
+
 def _kind(setting: Setting) -> str:
     return setting.kind.name.lower()
 
@@ -75,7 +103,8 @@ def _allowed(setting: Setting) -> str:
 
 
 def _meaning(setting: Setting) -> str:
-    return setting.documentation if setting.has_effect else f"{setting.documentation} *No effect.*"
+    marks = [" *No effect.*"] * (not setting.has_effect) + [" *Dynamic.*"] * setting.is_dynamic
+    return setting.documentation + "".join(marks)
 
 
 def _shown(value: SettingValue) -> str:

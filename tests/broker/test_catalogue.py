@@ -88,3 +88,22 @@ async def test_topics_that_go_while_they_are_listed_are_left_out(node: QuietNode
     await catalogue.remove(gone)
     await catalogue.add({"d": entry_value(ID, 1, {})})
     assert [facts.name for facts in listing] == ["c"]
+
+
+@in_loop
+async def test_names_are_given_in_their_order_through_every_change(node: QuietNode) -> None:
+    catalogue = catalogue_of(node)
+    await catalogue.add({name: entry_value(name.encode() * 16, 1, {}) for name in "eac"})
+    assert catalogue.names_from("", 10) == ["a", "c", "e"]
+    await catalogue.add({name: entry_value(name.encode() * 16, 1, {}) for name in "db"})
+    gone = catalogue.find("c")
+    assert gone is not None
+    await catalogue.remove(gone)
+    await catalogue.add({"f": entry_value(ID, 1, {})})
+    soon_gone = catalogue.find("f")
+    assert soon_gone is not None
+    await catalogue.remove(soon_gone)
+    assert catalogue.names_from("", 10) == ["a", "b", "d", "e"] == catalogue_of(node).names_from("", 10)
+    assert catalogue.names_from("b", 2) == ["b", "d"]
+    assert catalogue.names_from("bb", 2) == ["d", "e"]
+    assert catalogue.names_from("f", 2) == []

@@ -1,9 +1,11 @@
 """ApiVersions: what is promised is what is served."""
 
+import dataclasses
 from typing import Any
 
 import pytest
 
+from kwire.broker.features import Feature, Features, FeatureUpdate, UpgradeType
 from kwire.errors import ErrorCode
 from kwire.handlers import HANDLERS
 from kwire.handlers.api_versions import refuse_version
@@ -79,6 +81,32 @@ async def test_client_that_means_another_node_must_bootstrap_again(
     answer = await node.ask(client(cluster_id=cluster_id, node_id=node_id), version)
     assert answer.error_code == code
     assert bool(answer.api_keys) == (code is ErrorCode.NONE)
+
+
+@pytest.mark.parametrize("version", SINCE_3)
+@in_loop
+async def test_features_are_told_with_their_levels_and_epoch(node: QuietNode, version: int) -> None:
+    table = (Feature("old", 1, 4), Feature("young", 0, 2))
+    features = Features(node.metastore, (), table)
+    node.services = dataclasses.replace(node.services, features=features)
+    epochs = []
+    for level in (2, 0):
+        await features.update({"young": FeatureUpdate(level, UpgradeType.SAFE_DOWNGRADE)}, validate_only=False)
+        answer = await node.ask(client(), version)
+        supported = {one.name: (one.min_version, one.max_version) for one in answer.supported_features}
+        # Clients of version 3 fail at a range that begins at 0.
+        assert supported == ({"old": (1, 4), "young": (0, 2)} if version >= 4 else {"old": (1, 4)})
+        finalized = {one.name: (one.min_version_level, one.max_version_level) for one in answer.finalized_features}
+        assert finalized == ({"old": (4, 4), "young": (level, level)} if level else {"old": (4, 4)})
+        epochs.append(answer.finalized_features_epoch)
+    assert 0 <= epochs[0] < epochs[1]
+
+
+@pytest.mark.parametrize("version", [version for version in API_VERSIONS.versions if version < 3])
+@in_loop
+async def test_older_versions_know_no_features(node: QuietNode, version: int) -> None:
+    answer = await node.ask(client(), version)
+    assert (answer.supported_features, answer.finalized_features, answer.finalized_features_epoch) == ([], [], -1)
 
 
 def test_refusal_of_a_newer_version_tells_our_range_in_version_0() -> None:

@@ -31,7 +31,7 @@ async def widen(
 ) -> list[CreatePartitionsTopicResult]:
     request = CreatePartitionsRequest(topics=list(topics), timeout_ms=1000, validate_only=validate_only)
     results: list[CreatePartitionsTopicResult] = (await node.ask(request, version)).results
-    assert [one.name for one in results] == [one.name for one in topics]
+    assert [one.name for one in results] == list(dict.fromkeys(one.name for one in topics))
     for one in results:
         assert bool(one.error_code) == bool(one.error_message)
     return results
@@ -102,11 +102,7 @@ async def test_topic_that_comes_twice_is_refused_and_the_others_are_not(node: Qu
     await node.create("twice")
     await node.create("once")
     results = await widen(node, version, topic("twice", 2), topic("once", 2), topic("twice", 3))
-    assert [one.error_code for one in results] == [
-        ErrorCode.INVALID_REQUEST,
-        ErrorCode.NONE,
-        ErrorCode.INVALID_REQUEST,
-    ]
+    assert [one.error_code for one in results] == [ErrorCode.INVALID_REQUEST, ErrorCode.NONE]
     assert counts(node) == {"twice": 1, "once": 2}
 
 

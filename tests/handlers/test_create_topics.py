@@ -222,3 +222,57 @@ async def test_full_disk_is_told_per_topic(tmp_path: Path, version: int) -> None
 @in_loop
 async def test_nothing_asked_nothing_answered(node: QuietNode, version: int) -> None:
     assert await create(node, version) == []
+
+
+@pytest.mark.parametrize("version", ENDS)
+@in_loop
+async def test_who_creates_a_topic_that_exists_is_told_so_whatever_else_is_wrong(node: QuietNode, version: int) -> None:
+    await node.create("t")
+    for asked in (
+        topic("t", 0),
+        topic("t", 1, 3),
+        topic("t", configs={"no.such": "1"}),
+        topic("t", configs={"retention.ms": None}),
+        topic("t", DEFAULT, DEFAULT, assignments={0: [NODE_ID + 1]}),
+    ):
+        (one,) = await create(node, version, asked)
+        assert one.error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+@pytest.mark.parametrize("version", ENDS)
+@in_loop
+async def test_the_first_thing_that_is_wrong_is_told(node: QuietNode, version: int) -> None:
+    cases = {
+        ErrorCode.INVALID_TOPIC_EXCEPTION: topic("b/d", 0, 0, configs={"no.such": "1"}),
+        ErrorCode.INVALID_CONFIG: topic("t", 0, 0, configs={"no.such": "1"}),
+        ErrorCode.INVALID_REPLICATION_FACTOR: topic("t", 0, 0),
+        ErrorCode.INVALID_PARTITIONS: topic("t", 0, 3),
+    }
+    for code, asked in cases.items():
+        assert await refusal(node, version, asked) is code
+
+
+@pytest.mark.parametrize("version", ENDS)
+@in_loop
+async def test_the_catalogues_own_name_is_not_a_topic(node: QuietNode, version: int) -> None:
+    assert await refusal(node, version, topic("__cluster_metadata")) is ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("version", ENDS)
+@in_loop
+async def test_all_settings_without_a_value_are_named(node: QuietNode, version: int) -> None:
+    asked = topic("t", configs={"retention.ms": None, "segment.ms": "x", "flush.ms": None})
+    (one,) = await create(node, version, asked)
+    assert one.error_code == ErrorCode.INVALID_CONFIG
+    assert one.error_message is not None
+    assert "retention.ms, flush.ms" in one.error_message
+
+
+@pytest.mark.parametrize("version", ENDS)
+@in_loop
+async def test_more_partitions_than_there_can_be_are_refused_as_assignments_too(
+    node: QuietNode, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kwire.broker.topics.PARTITIONS_MAX", 3)
+    asked = topic("t", DEFAULT, DEFAULT, assignments={index: [NODE_ID] for index in range(4)})
+    assert await refusal(node, version, asked) is ErrorCode.INVALID_PARTITIONS

@@ -128,3 +128,45 @@ async def test_full_disk_keeps_the_topic(tmp_path: Path, version: int) -> None:
 @in_loop
 async def test_nothing_asked_nothing_answered(node: QuietNode, version: int) -> None:
     assert await delete(node, named(), version) == []
+
+
+@in_loop
+async def test_a_topic_named_by_name_and_by_id_is_refused_once(node: QuietNode) -> None:
+    topic, other = await node.create("t"), await node.create("u")
+    both = [DeleteTopicState(name="t"), DeleteTopicState(topic_id=topic.topic_id), DeleteTopicState(name="u")]
+    for asked in (both, both[::-1]):
+        results = await delete(node, DeleteTopicsRequest(topics=asked, timeout_ms=1000), BY_ID)
+        codes = {(one.name, one.topic_id): one.error_code for one in results}
+        assert len(results) == 2
+        assert codes[("t", topic.topic_id)] == ErrorCode.INVALID_REQUEST
+        assert ("u", other.topic_id) in codes or ("u", ZERO_UUID) in codes
+    assert [one.name for one in node.topics] == ["t"]
+
+
+@in_loop
+async def test_a_name_that_comes_twice_does_not_speak_against_an_id(node: QuietNode) -> None:
+    topic = await node.create("t")
+    asked = [DeleteTopicState(name="t"), DeleteTopicState(name="t"), DeleteTopicState(topic_id=topic.topic_id)]
+    results = await delete(node, DeleteTopicsRequest(topics=asked, timeout_ms=1000), BY_ID)
+    assert [(one.name, one.topic_id, one.error_code) for one in results] == [
+        ("t", ZERO_UUID, ErrorCode.INVALID_REQUEST),
+        ("t", topic.topic_id, ErrorCode.NONE),
+    ]
+
+
+@in_loop
+async def test_an_id_that_comes_twice_is_refused_once(node: QuietNode) -> None:
+    topic = await node.create("t")
+    asked = [DeleteTopicState(topic_id=topic.topic_id)] * 2 + [DeleteTopicState(name="t")]
+    results = await delete(node, DeleteTopicsRequest(topics=asked, timeout_ms=1000), BY_ID)
+    assert [(one.name, one.topic_id, one.error_code) for one in results] == [
+        (None, topic.topic_id, ErrorCode.INVALID_REQUEST),
+        ("t", topic.topic_id, ErrorCode.INVALID_REQUEST),
+    ]
+    assert node.topics.get("t") is topic
+
+
+@in_loop
+async def test_what_names_no_topic_is_refused_as_often_as_it_comes(node: QuietNode) -> None:
+    results = await delete(node, DeleteTopicsRequest(topics=[DeleteTopicState()] * 3, timeout_ms=1000), BY_ID)
+    assert [one.error_code for one in results] == [ErrorCode.INVALID_REQUEST] * 3

@@ -38,6 +38,13 @@ async def test_allowed_operations_are_told_to_those_who_ask(node: QuietNode) -> 
 
 
 @in_loop
+async def test_no_broker_is_fenced(node: QuietNode) -> None:
+    asked = DescribeClusterRequest(include_cluster_authorized_operations=False, include_fenced_brokers=True)
+    answer = await node.ask(asked, 2)
+    assert [(one.broker_id, one.is_fenced) for one in answer.brokers] == [(NODE_ID, False)]
+
+
+@in_loop
 async def test_only_brokers_are_described(node: QuietNode) -> None:
     for version in DESCRIBE_CLUSTER.versions:
         if version < 1:

@@ -1,10 +1,16 @@
 """DescribeConfigs: every setting, where it comes from, and what it means."""
 
+import gc
+import inspect
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from kwire.broker import log_levels
 from kwire.config import SETTINGS, ConfigSource, Kind
 from kwire.errors import ErrorCode
+from kwire.group_config import GROUP_SETTINGS
 from kwire.topic_config import TOPIC_SETTINGS
 from kwire.wire.messages import DESCRIBE_CONFIGS
 from kwire.wire.messages.describe_configs import (
@@ -13,10 +19,9 @@ from kwire.wire.messages.describe_configs import (
     DescribeConfigsResourceResult,
     DescribeConfigsResult,
 )
-from tests.support.node import NODE_ID, QuietNode, in_loop
-
-TOPIC, BROKER, BROKER_LOGGER, GROUP = 2, 4, 8, 32
-HERE = str(NODE_ID)
+from tests.support.configs import BROKER, GROUP, HERE, METRICS, SET, TOPIC, described, edit, replace
+from tests.support.configs import LOGGER as BROKER_LOGGER
+from tests.support.node import NODE_ID, QuietNode, in_loop, received
 
 
 def resource(kind: int, name: str, keys: list[str] | None = None) -> DescribeConfigsResource:
@@ -34,6 +39,10 @@ async def describe(
     for one in results:
         assert bool(one.error_code) == bool(one.error_message)
     return results
+
+
+def synonyms(told: DescribeConfigsResourceResult) -> list[tuple[str, str | None, int]]:
+    return [(one.name, one.value, one.source) for one in told.synonyms]
 
 
 async def entries(
@@ -67,7 +76,7 @@ async def test_topic_tells_every_setting_and_its_source(tmp_path: Path) -> None:
 
 
 @in_loop
-async def test_node_tells_every_setting_and_lets_none_be_changed(tmp_path: Path) -> None:
+async def test_node_tells_every_setting_and_which_can_be_changed(tmp_path: Path) -> None:
     with QuietNode(tmp_path, "num.partitions=4") as node:
         for version in DESCRIBE_CONFIGS.versions:
             told = await entries(node, version, resource(BROKER, HERE))
@@ -75,7 +84,8 @@ async def test_node_tells_every_setting_and_lets_none_be_changed(tmp_path: Path)
             assert told["num.partitions"].value == "4"
             assert told["num.partitions"].config_source == ConfigSource.STATIC_BROKER_CONFIG
             assert told["message.max.bytes"].config_source == ConfigSource.DEFAULT_CONFIG
-            assert all(one.read_only for one in told.values())
+            for name, one in told.items():
+                assert one.read_only is (name not in SETTINGS or not SETTINGS[name].is_dynamic), name
 
 
 @in_loop
@@ -134,9 +144,89 @@ async def test_everything_at_once_can_be_encoded(node: QuietNode) -> None:
 
 
 @in_loop
-async def test_cluster_has_no_dynamic_defaults(node: QuietNode) -> None:
+async def test_what_was_changed_for_all_brokers_is_all_that_is_known_of_them(node: QuietNode) -> None:
     for version in DESCRIBE_CONFIGS.versions:
         assert await entries(node, version, resource(BROKER, "")) == {}
+    assert await edit(node, BROKER, "", (SET, "message.max.bytes", "2000"), (SET, "log.roll.ms", "9")) == (0, None)
+    assert await edit(node, BROKER, HERE, (SET, "log.retention.ms", "5")) == (0, None)
+    for version in DESCRIBE_CONFIGS.versions:
+        told = await entries(node, version, resource(BROKER, ""), include_synonyms=True)
+        assert {name: (one.value, one.config_source) for name, one in told.items()} == {
+            "log.roll.ms": ("9", ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
+            "message.max.bytes": ("2000", ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
+        }
+        assert synonyms(told["log.roll.ms"]) == [("log.roll.ms", "9", ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG)]
+
+
+@in_loop
+async def test_strongest_source_of_a_setting_wins_and_all_are_told(tmp_path: Path) -> None:
+    with QuietNode(tmp_path, "log.retention.ms=40", "log.retention.hours=2") as node:
+        await node.create("t")
+        static = [
+            ("log.retention.ms", "40", ConfigSource.STATIC_BROKER_CONFIG),
+            ("log.retention.hours", "2", ConfigSource.STATIC_BROKER_CONFIG),
+            ("log.retention.hours", "168", ConfigSource.DEFAULT_CONFIG),
+        ]
+        steps: list[tuple[int, str, str, str, ConfigSource]] = [
+            (BROKER, "", "log.retention.ms", "30", ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
+            (BROKER, HERE, "log.retention.ms", "20", ConfigSource.DYNAMIC_BROKER_CONFIG),
+            (TOPIC, "t", "retention.ms", "10", ConfigSource.DYNAMIC_TOPIC_CONFIG),
+        ]
+        expected = static
+        for kind, name, setting, value, source in steps:
+            assert await edit(node, kind, name, (SET, setting, value)) == (0, None)
+            expected = [(setting, value, source), *expected]
+            told = (await described(node, TOPIC, "t"))["retention.ms"]
+            assert (told.value, told.config_source) == (value, source)
+            assert synonyms(told) == expected
+            if kind == BROKER:
+                told = (await described(node, BROKER, HERE))["log.retention.ms"]
+                assert (told.value, told.config_source) == (value, source)
+                assert synonyms(told) == expected
+        # A weaker name tells nothing of what the stronger ones say.
+        assert synonyms((await described(node, BROKER, HERE))["log.retention.hours"]) == static[1:]
+
+
+@in_loop
+async def test_settings_of_a_group_come_from_the_broker_until_it_says_otherwise(tmp_path: Path) -> None:
+    with QuietNode(tmp_path, "group.consumer.session.timeout.ms=46000") as node:
+        told = await described(node, GROUP, "g")
+        assert list(told) == list(GROUP_SETTINGS)
+        assert synonyms(told["consumer.session.timeout.ms"]) == [
+            ("group.consumer.session.timeout.ms", "46000", ConfigSource.STATIC_BROKER_CONFIG),
+            ("group.consumer.session.timeout.ms", "45000", ConfigSource.DEFAULT_CONFIG),
+        ]
+        assert synonyms(told["share.isolation.level"]) == [
+            ("share.isolation.level", "read_uncommitted", ConfigSource.DEFAULT_CONFIG)
+        ]
+        assert await edit(node, GROUP, "g", (SET, "consumer.session.timeout.ms", "50000")) == (0, None)
+        one = (await described(node, GROUP, "g"))["consumer.session.timeout.ms"]
+        assert (one.value, one.config_source, one.config_type) == ("50000", ConfigSource.GROUP_CONFIG, Kind.INT)
+        assert synonyms(one)[0] == ("consumer.session.timeout.ms", "50000", ConfigSource.GROUP_CONFIG)
+        assert (await described(node, GROUP, "other"))["consumer.session.timeout.ms"].value == "46000"
+
+
+@in_loop
+async def test_settings_of_a_subscription_are_its_own_or_the_defaults(node: QuietNode) -> None:
+    told = await described(node, METRICS, "s")
+    assert {name: (one.value, one.config_source) for name, one in told.items()} == {
+        "interval.ms": ("300000", ConfigSource.DEFAULT_CONFIG),
+        "match": ("", ConfigSource.DEFAULT_CONFIG),
+        "metrics": ("", ConfigSource.DEFAULT_CONFIG),
+    }
+    assert await edit(node, METRICS, "s", (SET, "metrics", "a,b")) == (0, None)
+    one = (await described(node, METRICS, "s"))["metrics"]
+    assert (one.value, one.config_source) == ("a,b", ConfigSource.CLIENT_METRICS_CONFIG)
+    assert synonyms(one) == [("metrics", "a,b", ConfigSource.CLIENT_METRICS_CONFIG)]
+
+
+@in_loop
+async def test_levels_of_loggers_are_told(node: QuietNode) -> None:
+    for version in DESCRIBE_CONFIGS.versions:
+        told = await entries(node, version, resource(BROKER_LOGGER, HERE))
+        assert set(log_levels.levels()) == set(told) > {"root", "kwire.broker"}
+        assert told["root"].config_source == ConfigSource.DYNAMIC_BROKER_LOGGER_CONFIG
+        assert all(one.value in log_levels.LEVELS and not one.read_only for one in told.values())
 
 
 @in_loop
@@ -147,19 +237,67 @@ async def test_what_is_not_here_is_refused_one_by_one(node: QuietNode) -> None:
             node,
             version,
             resource(TOPIC, "missing"),
+            resource(TOPIC, "not a name"),
+            resource(TOPIC, ""),
             resource(BROKER, str(NODE_ID + 1)),
             resource(BROKER, "x"),
-            resource(BROKER_LOGGER, HERE),
-            resource(GROUP, "g"),
+            resource(BROKER_LOGGER, str(NODE_ID + 1)),
+            resource(BROKER_LOGGER, ""),
+            resource(METRICS, ""),
+            resource(GROUP, ""),
             resource(0, ""),
+            resource(3, "x"),
             resource(TOPIC, "t"),
         )
         assert [one.error_code for one in results] == [
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            *[ErrorCode.INVALID_REQUEST] * 5,
+            *[ErrorCode.INVALID_TOPIC_EXCEPTION] * 2,
+            *[ErrorCode.INVALID_REQUEST] * 8,
             ErrorCode.NONE,
         ]
         assert all(not one.configs for one in results[:-1])
+
+
+@in_loop
+async def test_many_resources_are_answered_in_turns_and_in_order(node: QuietNode) -> None:
+    for index in range(40):
+        await node.create(f"t{index}", 1, retention_ms=str(index))
+    for version in DESCRIBE_CONFIGS.versions:
+        asked = [resource(TOPIC, f"t{index}") for index in range(40)]
+        answer = node.start(DescribeConfigsRequest(resources=asked, include_synonyms=True), version)
+        assert inspect.isawaitable(answer)
+        for index, one in enumerate((received(await answer, version)).results):
+            told = {config.name: config.value for config in one.configs}
+            assert (one.resource_name, told["retention.ms"]) == (f"t{index}", str(index))
+
+
+@in_loop
+async def test_asking_makes_no_topic_live(node: QuietNode) -> None:
+    await node.create("t")
+    gc.collect()
+    before = node.topics.live_count
+    await described(node, TOPIC, "t")
+    assert node.topics.live_count == before
+
+
+@pytest.mark.parametrize(("kind", "name"), [(TOPIC, "t"), (BROKER, HERE), (BROKER, ""), (GROUP, "g"), (METRICS, "s")])
+@in_loop
+async def test_what_is_told_of_any_resource_can_be_written_back_to_it(node: QuietNode, kind: int, name: str) -> None:
+    await node.create("t", 1, retention_ms="5")
+    assert await edit(node, BROKER, "", (SET, "log.roll.ms", "7")) == (0, None)
+
+    async def values() -> dict[str, str]:
+        told = await described(node, kind, name)
+        return {key: one.value for key, one in told.items() if one.value is not None and not one.read_only}
+
+    before = await values()
+    operations = [(SET, key, value) for key, value in before.items()]
+    assert await edit(node, kind, name, *operations) == (0, None)
+    assert await values() == before
+    assert await replace(node, kind, name, dict(before)) == (0, None)
+    assert await values() == before
+    node.restart()
+    assert await values() == before
 
 
 @in_loop

@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -9,16 +10,17 @@ import pytest
 
 from kwire.broker.partition import Partition
 from kwire.broker.topics import Topic
+from kwire.broker.turns import OPENS_PER_TURN
 from kwire.errors import ErrorCode
-from kwire.handlers.fetch import WARM_UPS_MAX
+from kwire.handlers.fetch import _READ_WEIGHT, WARM_UPS_MAX
 from kwire.wire.messages import FETCH
-from kwire.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
+from kwire.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData, ReplicaState
 from kwire.wire.types import ZERO_UUID
 from storage.batch import check_batch
-from storage.errors import LogClosed
+from storage.errors import LogClosed, StorageFailed
 from storage.segment import LogRead
 from tests.support.batches import headers, make_batch
-from tests.support.node import QuietNode, in_loop, received
+from tests.support.node import TEST_TIMEOUT_S, QuietNode, in_every_version, in_loop, received
 
 ENDS = [4, 18]
 # Far beyond what a test may take: only a wake can end such a wait.
@@ -144,21 +146,6 @@ async def test_leader_epoch_is_checked_since_version_9(node: QuietNode) -> None:
         assert await refusal(node, request(topic, at(0, epoch=2)), version) is ErrorCode.UNKNOWN_LEADER_EPOCH
         for epoch in (1, -1):
             assert (await fetch(node, request(topic, at(0, epoch=epoch)), version))[0].error_code == ErrorCode.NONE
-
-
-@in_loop
-async def test_sessions_are_declined(node: QuietNode) -> None:
-    topic = await node.create("t")
-    append(topic.partitions[0])
-    for version in FETCH.versions:
-        if version < 7:
-            continue
-        (one,) = await fetch(node, request(topic, at(0), session_epoch=0), version)
-        assert offsets(one) == [0]
-        for session_id in (5, 0):
-            answer = await node.ask(request(topic, at(0), session_id=session_id, session_epoch=1), version)
-            assert answer.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-            assert (answer.session_id, answer.responses) == (0, [])
 
 
 @in_loop
@@ -363,7 +350,10 @@ async def test_deletion_while_pages_are_fetched_is_told_like_any_other(
     for topic in (doomed, kept):
         append(topic.partitions[0])
 
+    is_deleted = threading.Event()
+
     def warm_up(read: LogRead) -> None:
+        assert is_deleted.wait(TEST_TIMEOUT_S)
         raise LogClosed("deleted")
 
     monkeypatch.setattr(LogRead, "is_warm", lambda read: node.topics.get("doomed") is None)
@@ -372,6 +362,7 @@ async def test_deletion_while_pages_are_fetched_is_told_like_any_other(
     asked.topics += request(kept, at(0)).topics
     waiting = asyncio.ensure_future(node.start(asked, 12))
     await node.topics.delete(doomed)
+    is_deleted.set()
     answer = received(await waiting, 12)
     assert answer.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert offsets(answer.responses[1].partitions[0]) == [0]
@@ -390,13 +381,166 @@ async def test_fetch_that_was_cold_may_wait_as_any_other(node: QuietNode, monkey
     assert offsets(answer.responses[0].partitions[0]) == [0, 1]
 
 
+@in_every_version(FETCH)
+@in_loop
+async def test_partition_asked_for_twice_is_answered_once_for_what_was_said_last(node: QuietNode, version: int) -> None:
+    topic = await node.create("t", 2)
+    for _ in range(3):
+        append(topic.partitions[0])
+    asked = request(topic, at(0), at(0, 1), at(2))
+    asked.topics += request(topic, at(0, 1)).topics
+    asked.topics += request(None, at(0), name="missing").topics
+    answer = await node.ask(asked, version)
+    assert len(answer.responses) == 2
+    first, second = answer.responses[0].partitions
+    assert (first.partition_index, offsets(first)) == (0, [2])
+    assert (second.partition_index, offsets(second)) == (1, [])
+
+
 @pytest.mark.parametrize("version", ENDS)
 @in_loop
-async def test_partition_asked_for_twice_is_answered_twice(node: QuietNode, version: int) -> None:
+async def test_topic_that_is_not_there_does_not_end_the_wait_for_others(node: QuietNode, version: int) -> None:
+    """Its reader would ask again at once, and again, until it knows better."""
+    topic = await node.create("t")
+    asked = request(topic, at(0), at(0, 7), max_wait_ms=LONG_MS)
+    asked.topics += request(None, at(0), name="missing").topics
+    waiting = asyncio.ensure_future(node.start(asked, version))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    append(topic.partitions[0])
+    answer = received(await waiting, version)
+    first, second = answer.responses[0].partitions
+    assert (offsets(first), second.error_code) == ([0], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if version < 13 else ErrorCode.UNKNOWN_TOPIC_ID
+    assert answer.responses[1].partitions[0].error_code == unknown
+
+
+@in_every_version(FETCH)
+@in_loop
+async def test_leader_is_named_to_those_with_another_epoch_since_version_16(node: QuietNode, version: int) -> None:
+    await node.create("t", 2)
+    node.restart()
+    answer = await node.ask(request(node.topics.get("t"), at(0, epoch=0), at(9, 1, epoch=1)), version)
+    fenced, other = answer.responses[0].partitions
+    is_told = version >= 16
+    assert (fenced.current_leader.leader_id, fenced.current_leader.leader_epoch) == ((1, 1) if is_told else (-1, -1))
+    assert (other.current_leader.leader_id, other.current_leader.leader_epoch) == (-1, -1)
+    endpoints = [(one.node_id, one.host, one.port, one.rack) for one in answer.node_endpoints]
+    assert endpoints == ([(1, "broker.example", 9092, None)] if is_told and fenced.error_code else [])
+
+
+@in_every_version(FETCH)
+@in_loop
+async def test_follower_is_told_that_it_has_no_copy(node: QuietNode, version: int) -> None:
     topic = await node.create("t")
     append(topic.partitions[0])
-    first, second = await fetch(node, request(topic, at(0), at(0)), version)
-    assert (offsets(first), offsets(second)) == ([0], [0])
-    waiting = node.start(request(topic, at(1), at(1), max_wait_ms=1), version)
-    answer = received(await waiting, version)
-    assert len(answer.responses[0].partitions) == 2
+    follower: dict[str, Any] = {"replica_id": 7} if version < 15 else {"replica_state": ReplicaState(replica_id=7)}
+    code = await refusal(node, request(topic, at(0), **follower), version)
+    assert code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    if version >= 9:
+        code = await refusal(node, request(topic, at(0, epoch=0), **follower), version)
+        assert code is ErrorCode.UNKNOWN_LEADER_EPOCH
+        code = await refusal(node, request(topic, at(0, epoch=1), **follower), version)
+        assert code is ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+@in_every_version(FETCH)
+@in_loop
+async def test_log_that_went_another_way_is_told_since_version_12(node: QuietNode, version: int) -> None:
+    append(await node.create_partition("t"), 3)
+    node.restart()
+    node.restart()
+    topic = node.topics.get("t")
+    assert topic is not None
+    append(topic.partitions[0], 2)
+    assert topic.partitions[0].log.epochs.entries == [(0, 0), (2, 3)]
+
+    async def said(offset: int, epoch: int) -> PartitionData:
+        asked = at(offset)
+        asked.last_fetched_epoch = epoch
+        (one,) = await fetch(node, request(topic, asked, max_wait_ms=LONG_MS), version)
+        return one
+
+    for offset, epoch in ((0, 0), (3, 0), (3, 2)):
+        one = await said(offset, epoch)
+        assert (one.error_code, offsets(one)[0], one.diverging_epoch.epoch) == (0, offset, -1)
+    if version < 12:
+        assert offsets(await said(3, 9)) == [3]
+        return
+    for offset, epoch, told in ((4, 0, (0, 3)), (3, 1, (0, 3)), (5, 1, (0, 3))):
+        one = await said(offset, epoch)
+        assert (one.error_code, offsets(one), one.high_watermark) == (0, [], 5)
+        assert (one.diverging_epoch.epoch, one.diverging_epoch.end_offset) == told
+    assert (await said(3, 3)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    topic.partitions[0].log.advance_log_start_offset(1)
+    assert (await said(0, 0)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+@in_every_version(FETCH)
+@in_loop
+async def test_broken_disk_is_told_so_that_old_clients_try_again(
+    node: QuietNode, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = await node.create("t")
+    append(topic.partitions[0])
+
+    def fail(partition: Partition, *args: Any, **more: Any) -> LogRead:
+        raise StorageFailed("the disk is gone")
+
+    monkeypatch.setattr(Partition, "read", fail)
+    code = await refusal(node, request(topic, at(0)), version)
+    assert code is (ErrorCode.NOT_LEADER_OR_FOLLOWER if version < 6 else ErrorCode.KAFKA_STORAGE_ERROR)
+
+
+@in_every_version(FETCH)
+@in_loop
+async def test_topics_compressed_with_zstd_are_for_versions_that_know_it(node: QuietNode, version: int) -> None:
+    topic = await node.create("t", compression_type="zstd")
+    append(topic.partitions[0])
+    if version < 10:
+        code = await refusal(node, request(topic, at(0)), version)
+        assert code is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    else:
+        (one,) = await fetch(node, request(topic, at(0)), version)
+        assert offsets(one) == [0]
+
+
+@pytest.mark.parametrize("version", ENDS)
+@in_loop
+async def test_many_partitions_are_looked_at_in_turns(
+    node: QuietNode, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = await node.create("t", 40)
+    for partition in topic.partitions:
+        assert partition.log.log_end_offset == 0
+    for partition in topic.partitions[::2]:
+        append(partition)
+    whole = node.start(request(topic, *(at(0, index) for index in range(40))), version)
+    assert not inspect.isawaitable(whole)
+    monkeypatch.setattr("kwire.handlers.fetch._TURN_WEIGHT", 5 * _READ_WEIGHT)
+    for max_wait_ms in (0, LONG_MS):
+        asked = request(topic, *(at(0, index) for index in range(40)), max_wait_ms=max_wait_ms)
+        waiting = node.start(asked, version)
+        assert inspect.isawaitable(waiting)
+        assert received(await waiting, version) == received(whole, version)
+    waiting = node.start(
+        request(topic, *(at(1, 2 * index) for index in range(20)), max_wait_ms=LONG_MS, min_bytes=1), version
+    )
+    answering = asyncio.ensure_future(waiting)
+    while not topic.partitions[38]._watchers:
+        await asyncio.sleep(0)
+    append(topic.partitions[38])
+    answer = received(await answering, version)
+    assert [offsets(one) for one in answer.responses[0].partitions] == [[]] * 19 + [[1]]
+
+
+@in_loop
+async def test_many_logs_are_opened_in_turns(tmp_path: Path) -> None:
+    with QuietNode(tmp_path) as node:
+        await node.create("t", 3 * OPENS_PER_TURN)
+        node.restart()
+        topic = node.topics.get("t")
+        assert topic is not None
+        waiting = node.start(request(topic, *(at(0, index) for index in range(3 * OPENS_PER_TURN))), 12)
+        assert sum(partition.is_open for partition in topic.partitions) == OPENS_PER_TURN
+        assert len(received(await waiting, 12).responses[0].partitions) == 3 * OPENS_PER_TURN

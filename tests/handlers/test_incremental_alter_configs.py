@@ -1,7 +1,9 @@
-"""IncrementalAlterConfigs: single settings of topics, changed durably or not at all."""
+"""IncrementalAlterConfigs: single settings of topics, brokers, groups, client metrics and loggers, changed or not."""
 
 import asyncio
 import errno
+import logging
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,14 +16,25 @@ from kwire.wire.messages.incremental_alter_configs import (
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
 )
+from tests.support.configs import (
+    APPEND,
+    BROKER,
+    DELETE,
+    GROUP,
+    HERE,
+    LOGGER,
+    METRICS,
+    SET,
+    SUBTRACT,
+    TOPIC,
+    Operation,
+    described,
+    edit,
+)
 from tests.support.faulty_files import FaultyFiles
 from tests.support.node import NODE_ID, QuietNode, in_every_version, in_loop
 
-TOPIC, BROKER, GROUP = 2, 4, 32
-SET, DELETE, APPEND, SUBTRACT = range(4)
 VERSIONS = list(INCREMENTAL_ALTER_CONFIGS.versions)
-
-Operation = tuple[int, str, str | None]
 
 
 def resource(name: str, *operations: Operation, kind: int = TOPIC) -> AlterConfigsResource:
@@ -136,7 +149,7 @@ async def test_what_cannot_be_is_refused_as_a_whole(node: QuietNode) -> None:
 
 
 @in_loop
-async def test_only_topics_can_be_changed(node: QuietNode) -> None:
+async def test_resources_are_judged_each_on_its_own(node: QuietNode) -> None:
     await node.create("t")
     for version in VERSIONS:
         results = await alter(
@@ -145,14 +158,198 @@ async def test_only_topics_can_be_changed(node: QuietNode) -> None:
             resource(str(NODE_ID), (SET, "num.partitions", "3"), kind=BROKER),
             resource("g", (SET, "x", "y"), kind=GROUP),
             resource("missing", (SET, "retention.ms", "1")),
+            resource("missing", (SET, "retention.ms", "1"), kind=3),
+            resource("missing", (SET, "retention.ms", "1"), kind=0),
             resource("t", (SET, "retention.ms", "1")),
         )
         assert [one.error_code for one in results] == [
             ErrorCode.INVALID_REQUEST,
-            ErrorCode.INVALID_REQUEST,
+            ErrorCode.INVALID_CONFIG,
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ErrorCode.INVALID_REQUEST,
+            ErrorCode.INVALID_REQUEST,
             ErrorCode.NONE,
         ]
+    assert configs(node) == {"retention.ms": "1"}
+
+
+@in_loop
+async def test_names_that_no_topic_can_have_are_refused_as_kafka_does(node: QuietNode) -> None:
+    change: Operation = (SET, "retention.ms", "1")
+    assert (await edit(node, TOPIC, "", change))[0] == ErrorCode.INVALID_REQUEST
+    assert (await edit(node, TOPIC, "not a name", change))[0] == ErrorCode.INVALID_TOPIC_EXCEPTION
+    # What no topic can be set to is told before that there is no such topic.
+    assert (await edit(node, TOPIC, "missing", (SET, "no.such", "1")))[0] == ErrorCode.INVALID_CONFIG
+
+
+@in_every_version(INCREMENTAL_ALTER_CONFIGS)
+@in_loop
+async def test_broker_settings_change_at_once_and_for_good(node: QuietNode, version: int) -> None:
+    topic = await node.create("t")
+    partition = topic.partitions[0]
+    assert partition.settings.max_message_bytes == 1048588
+    done = (0, None)
+    assert await edit(node, BROKER, "", (SET, "message.max.bytes", "3000"), version=version) == done
+    assert partition.settings.max_message_bytes == 3000
+    assert await edit(node, BROKER, HERE, (SET, "message.max.bytes", "2000"), version=version) == done
+    assert partition.settings.max_message_bytes == 2000
+    assert await edit(node, TOPIC, "t", (SET, "max.message.bytes", "1000"), version=version) == done
+    assert partition.settings.max_message_bytes == 1000
+    node.restart()
+    restarted = node.topics.get("t")
+    assert restarted is not None
+    for kind, name, setting, left in (
+        (TOPIC, "t", "max.message.bytes", 1000),
+        (BROKER, HERE, "message.max.bytes", 2000),
+        (BROKER, "", "message.max.bytes", 3000),
+    ):
+        assert restarted.partitions[0].settings.max_message_bytes == left
+        assert await edit(node, kind, name, (DELETE, setting, None), version=version) == done
+        # The one who holds the topic sees it without another look.
+        assert restarted.partitions[0].settings.max_message_bytes > left
+    assert restarted.partitions[0].settings.max_message_bytes == 1048588
+    assert node.configs.names(BROKER) == []
+
+
+@in_loop
+async def test_new_topics_follow_a_changed_broker_and_open_logs_too(node: QuietNode) -> None:
+    old = (await node.create("old")).partitions[0]
+    assert old.log.settings.segment_ms == 604800000
+    assert await edit(node, BROKER, HERE, (SET, "log.roll.ms", "7"), (SET, "kwire.log.sync", "os")) == (0, None)
+    new = (await node.create("new")).partitions[0]
+    for partition in (old, new):
+        assert partition.log.settings.segment_ms == 7
+        assert not partition.settings.is_group_synced
+
+
+@in_loop
+async def test_what_a_broker_cannot_have_is_refused_with_kafkas_code(node: QuietNode) -> None:
+    here, fixed = ErrorCode.INVALID_REQUEST, "Cannot update these configs dynamically: [node.id, num.partitions]"
+    cases: list[tuple[str, tuple[Operation, ...], ErrorCode, str]] = [
+        (HERE, ((SET, "num.partitions", "3"), (SET, "node.id", "2")), here, fixed),
+        ("", ((SET, "num.partitions", "3"), (SET, "node.id", "2")), here, fixed),
+        ("", ((SET, "cordoned.log.dirs", "*"),), here, "at default cluster level, broker id must be specified: [cord"),
+        (HERE, ((SET, "no.such", "3"),), ErrorCode.INVALID_CONFIG, "Unknown broker config name: no.such"),
+        (HERE, ((SET, "message.max.bytes", "x"),), here, "Not a number of type INT"),
+        ("", ((SET, "message.max.bytes", "-1"),), here, "Value must be at least 0"),
+        ("2", ((SET, "message.max.bytes", "1"),), here, "Unexpected broker id, expected 1, but received 2"),
+        ("x", ((SET, "message.max.bytes", "1"),), here, "Node id must be an integer, but it is: x"),
+        (HERE, ((APPEND, "message.max.bytes", "1"),), ErrorCode.INVALID_CONFIG, "its type is not LIST"),
+        (HERE, ((7, "message.max.bytes", "1"),), here, "Unknown operations type 7"),
+        (HERE, ((SET, "message.max.bytes", None),), here, "Null value not supported for : message.max.bytes"),
+    ]
+    for name, operations, code, words in cases:
+        told, message = await edit(node, BROKER, name, (SET, "log.roll.ms", "5"), *operations)
+        assert told == code
+        assert words in (message or "")
+    assert node.configs.names(BROKER) == []
+    # What is not set can be taken away, known or not: tools clear throttles that way.
+    taken = [(DELETE, name, None) for name in ("leader.replication.throttled.rate", "num.partitions", "no.such")]
+    assert await edit(node, BROKER, HERE, *taken) == (0, None)
+
+
+@in_loop
+async def test_list_of_a_broker_grows_from_what_is_in_force(node: QuietNode) -> None:
+    assert await edit(node, BROKER, HERE, (APPEND, "log.cleanup.policy", "compact")) == (0, None)
+    assert node.configs.overrides(BROKER, HERE) == {"log.cleanup.policy": "delete,compact"}
+    assert await edit(node, BROKER, HERE, (SUBTRACT, "log.cleanup.policy", "delete")) == (0, None)
+    assert node.configs.overrides(BROKER, HERE) == {"log.cleanup.policy": "compact"}
+
+
+@in_every_version(INCREMENTAL_ALTER_CONFIGS)
+@in_loop
+async def test_settings_of_groups_and_client_metrics_live_on(node: QuietNode, version: int) -> None:
+    group: Operation = (SET, "consumer.session.timeout.ms", "50000")
+    metrics: Operation = (SET, "match", "client_id=a.*")
+    assert await edit(node, GROUP, "g", group, version=version) == (0, None)
+    assert await edit(node, METRICS, "s", metrics, (SET, "interval.ms", "100"), version=version) == (0, None)
+    assert await edit(node, METRICS, "s", (APPEND, "metrics", "x,y"), (DELETE, "interval.ms", None)) == (0, None)
+    assert await edit(node, METRICS, "s", (SUBTRACT, "metrics", "x")) == (0, None)
+    node.restart()
+    assert node.configs.overrides(GROUP, "g") == {"consumer.session.timeout.ms": "50000"}
+    assert node.configs.overrides(METRICS, "s") == {"match": "client_id=a.*", "metrics": "y"}
+    assert await edit(node, GROUP, "g", (DELETE, "consumer.session.timeout.ms", None), version=version) == (0, None)
+    assert node.configs.names(GROUP) == []
+    node.restart()
+    assert node.configs.names(GROUP) == []
+
+
+@in_loop
+async def test_what_groups_and_client_metrics_cannot_have_is_refused(node: QuietNode) -> None:
+    good: Operation = (SET, "consumer.session.timeout.ms", "50000")
+    assert await edit(node, GROUP, "", good) == (
+        ErrorCode.INVALID_REQUEST,
+        "Default group resources are not allowed.",
+    )
+    assert await edit(node, GROUP, "g", good, (SET, "no.such", "1")) == (
+        ErrorCode.INVALID_CONFIG,
+        "Unknown group config name: no.such",
+    )
+    assert await edit(node, METRICS, "", (SET, "metrics", "a")) == (
+        ErrorCode.INVALID_REQUEST,
+        "Subscription name can't be empty",
+    )
+    assert await edit(node, METRICS, "s", (SET, "no.such", "1")) == (
+        ErrorCode.INVALID_REQUEST,
+        "Unknown client metrics configuration: no.such",
+    )
+    assert node.configs.names(GROUP) == node.configs.names(METRICS) == []
+
+
+@pytest.fixture
+def levels() -> Iterator[None]:
+    """Loggers are as they were afterwards."""
+    loggers = logging.root, logging.getLogger("kwire.broker")
+    before = [logger.level for logger in loggers]
+    yield
+    for logger, level in zip(loggers, before, strict=True):
+        logger.setLevel(level)
+
+
+@pytest.mark.usefixtures("levels")
+@in_every_version(INCREMENTAL_ALTER_CONFIGS)
+@in_loop
+async def test_levels_of_loggers_change(node: QuietNode, version: int) -> None:
+    logger = logging.getLogger("kwire.broker")
+    operations: tuple[Operation, ...] = (SET, "kwire.broker", "DEBUG"), (SET, "root", "ERROR")
+    assert await edit(node, LOGGER, HERE, *operations, version=version, validate_only=True) == (0, None)
+    assert not logger.isEnabledFor(logging.DEBUG)
+    assert await edit(node, LOGGER, HERE, *operations, version=version) == (0, None)
+    assert logger.isEnabledFor(logging.DEBUG)
+    assert (await described(node, LOGGER, HERE))["kwire.broker"].value == "DEBUG"
+    assert await edit(node, LOGGER, HERE, (DELETE, "kwire.broker", None), version=version) == (0, None)
+    assert (await described(node, LOGGER, HERE))["kwire.broker"].value == "ERROR"
+
+
+@pytest.mark.usefixtures("levels")
+@in_loop
+async def test_what_a_logger_cannot_have_is_refused(node: QuietNode) -> None:
+    cases: list[tuple[str, Operation, ErrorCode, str]] = [
+        (HERE, (SET, "no.such", "DEBUG"), ErrorCode.INVALID_CONFIG, "Logger no.such does not exist!"),
+        (HERE, (SET, "root", "LOUD"), ErrorCode.INVALID_CONFIG, "DEBUG, ERROR, FATAL, INFO, TRACE, WARN"),
+        (HERE, (DELETE, "root", None), ErrorCode.INVALID_REQUEST, "Removing the log level of the root logger"),
+        (HERE, (APPEND, "root", "INFO"), ErrorCode.INVALID_REQUEST, "APPEND operation is not allowed"),
+        (HERE, (9, "root", "INFO"), ErrorCode.INVALID_REQUEST, "Unknown operations type 9"),
+        ("", (SET, "root", "INFO"), ErrorCode.INVALID_REQUEST, "Node id must be an integer"),
+        ("2", (SET, "root", "INFO"), ErrorCode.INVALID_REQUEST, "Unexpected node id. Expected 1, but received 2"),
+    ]
+    for name, operation, code, words in cases:
+        told, message = await edit(node, LOGGER, name, (SET, "kwire.broker", "TRACE"), operation)
+        assert told == code
+        assert words in (message or "")
+    assert logging.getLogger("kwire.broker").level == logging.NOTSET
+
+
+@in_loop
+async def test_list_does_not_grow_beyond_what_can_be_told(node: QuietNode) -> None:
+    await node.create("t")
+    for kind, name, setting in ((TOPIC, "t", "leader.replication.throttled.replicas"), (METRICS, "s", "metrics")):
+        for part, code in ((1, ErrorCode.NONE), (2, ErrorCode.INVALID_CONFIG)):
+            more = ",".join(f"{part}:{number}" for number in range(4000))
+            told, message = await edit(node, kind, name, (APPEND, setting, more))
+            assert told == code
+        assert "Longer than 32767 bytes" in (message or "")
+        assert len((await described(node, kind, name, setting, version=1))[setting].value or "") < 32768
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -177,11 +374,38 @@ async def test_two_who_change_at_the_same_time_do_not_undo_each_other(node: Quie
     codes = await asyncio.gather(
         code_of(node, version, (SET, "retention.ms", "1")), code_of(node, version, (SET, "segment.ms", "2"))
     )
-    expected = {"retention.ms": "1"} if codes[0] is ErrorCode.NONE else {"segment.ms": "2"}
-    assert sorted(codes) == [ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT]
+    assert set(codes) == {ErrorCode.NONE}
+    expected = {"retention.ms": "1", "segment.ms": "2"}
     assert configs(node) == expected
     node.restart()
     assert configs(node) == expected
+
+
+@in_loop
+async def test_change_that_has_begun_is_finished_when_its_client_goes_away(node: QuietNode) -> None:
+    await node.create("t")
+    for kind, name, first, second in (
+        (TOPIC, "t", "segment.ms", "retention.ms"),
+        (BROKER, HERE, "log.roll.ms", "log.retention.ms"),
+    ):
+        asked = asyncio.ensure_future(edit(node, kind, name, (SET, first, "7")))
+        while not node.configs.turn.locked():
+            await asyncio.sleep(0)
+        asked.cancel()
+        # The next one waits for its turn.
+        assert await edit(node, kind, name, (SET, second, "8")) == (0, None)
+    assert configs(node) == {"segment.ms": "7", "retention.ms": "8"}
+    assert node.configs.overrides(BROKER, HERE) == {"log.roll.ms": "7", "log.retention.ms": "8"}
+
+
+@in_loop
+async def test_broker_keeps_all_that_is_changed_at_the_same_time(node: QuietNode) -> None:
+    names = ["log.roll.ms", "message.max.bytes", "log.retention.ms", "log.segment.delete.delay.ms"]
+    answers = await asyncio.gather(
+        *(edit(node, BROKER, where, (SET, name, "5000")) for name in names for where in (HERE, ""))
+    )
+    assert set(answers) == {(0, None)}
+    assert node.configs.overrides(BROKER, HERE) == node.configs.overrides(BROKER, "") == dict.fromkeys(names, "5000")
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -193,6 +417,10 @@ async def test_full_disk_leaves_the_topic_as_it_was(tmp_path: Path, version: int
         files.break_down("pwrite", errno.ENOSPC)
         assert await code_of(node, version, (SET, "retention.ms", "1")) is ErrorCode.KAFKA_STORAGE_ERROR
         assert configs(node) == {}
+        change: Operation = (SET, "message.max.bytes", "1")
+        assert (await edit(node, BROKER, HERE, change, version=version))[0] == ErrorCode.KAFKA_STORAGE_ERROR
+        assert node.configs.names(BROKER) == []
+        assert node.services.config.values["message.max.bytes"].text == "1048588"
 
 
 @pytest.mark.parametrize("version", VERSIONS)

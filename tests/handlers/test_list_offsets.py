@@ -89,7 +89,7 @@ async def test_ends_of_an_empty_log_are_found(node: QuietNode) -> None:
     topic = await node.create("t")
     for version in LIST_OFFSETS.versions:
         assert await find(node, topic, LATEST, version) == (-1, 0, 0 if version >= 4 else -1)
-        assert await find(node, topic, EARLIEST, version) == (-1, 0, -1)
+        assert await find(node, topic, EARLIEST, version) == (-1, 0, 0 if version >= 4 else -1)
         assert await find(node, topic, 0, version) == NOTHING
         if version >= 7:
             assert await find(node, topic, MAX_TIMESTAMP, version) == NOTHING
@@ -314,3 +314,14 @@ async def test_a_closed_segment_that_is_missing_is_a_storage_error(node: QuietNo
     (node.directory / "t-0" / f"{0:020d}.log").unlink()
     for version in LIST_OFFSETS.versions:
         assert await refusal(node, request(topic, 0), version) is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+@in_loop
+async def test_a_log_that_has_lost_all_records_begins_in_the_epoch_in_force(node: QuietNode) -> None:
+    topic = await two_epochs(node)
+    topic.partitions[0].log.advance_log_start_offset(6)
+    node.restart()
+    again = node.topics.get("t")
+    assert again is not None
+    for version in LIST_OFFSETS.versions:
+        assert await find(node, again, EARLIEST, version) == (-1, 6, 2 if version >= 4 else -1)

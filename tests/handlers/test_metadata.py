@@ -200,3 +200,14 @@ async def test_offsets_topic_is_made_for_whoever_asks_before_the_first_group(tmp
         assert one.error_code == ErrorCode.NONE
         assert len(one.partitions) == 7
         assert version == 0 or one.is_internal
+
+
+@in_loop
+async def test_a_topic_named_twice_is_answered_once(node: QuietNode) -> None:
+    topic = await node.create("t")
+    for version in METADATA.versions:
+        answer = await node.ask(named("t", "missing", "t", "missing"), version)
+        assert [one.name for one in answer.topics] == ["t", "missing"]
+    for version in SINCE_12:
+        answer = await node.ask(by_id(topic.topic_id, topic.topic_id), version)
+        assert [one.name for one in answer.topics] == ["t"]

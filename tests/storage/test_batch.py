@@ -15,6 +15,7 @@ from storage.batch import (
     Record,
     build_batch,
     check_batch,
+    check_keys,
     check_record_times,
     fill_max_timestamp,
     is_intact,
@@ -322,3 +323,33 @@ def test_times_of_random_records_are_read_or_refused(payload: bytes, count: int)
 def test_the_maximum_agrees_with_reading_the_records(given_records: list[Record], codec: int) -> None:
     batch = sealed(build_batch(given_records, compression=codec), max_timestamp=-1)
     assert fill_max_timestamp(batch).max_timestamp == max(record.timestamp_ms for record in given_records)
+
+
+@given(st.lists(records, min_size=1, max_size=20), st.sampled_from(CODECS))
+def test_a_batch_without_a_key_somewhere_is_told(batch_records: list[Record], codec: int) -> None:
+    view = memoryview(build_batch(batch_records, compression=codec))
+    keyless = [number for number, record in enumerate(batch_records) if record.key is None]
+    if keyless:
+        with pytest.raises(InvalidBatch, match=f"record {keyless[0]} has no key"):
+            check_keys(view)
+    else:
+        check_keys(view)
+
+
+@given(st.lists(records, min_size=1, max_size=5), st.data())
+def test_a_look_at_the_keys_takes_no_batch_whose_records_do_not_fit(batch_records: list[Record], data: Any) -> None:
+    batch = bytearray(build_batch(batch_records))
+    position = data.draw(st.integers(61, len(batch) - 1))
+    batch[position] = data.draw(st.integers(0, 255))
+    view = memoryview(batch)
+    try:
+        keys = [record.key for record in read_records(view, BUDGET_BYTES)]
+    except CorruptBatch:
+        with suppress(CorruptBatch, InvalidBatch):
+            check_keys(view)
+        return
+    if None in keys:
+        with pytest.raises(InvalidBatch):
+            check_keys(view)
+    else:
+        check_keys(view)

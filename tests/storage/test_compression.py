@@ -95,6 +95,48 @@ def test_several_gzip_members_are_one_payload() -> None:
     assert decompress(GZIP, gzip.compress(b"one") + gzip.compress(b"two"), 100) == b"onetwo"
 
 
+def test_too_many_gzip_members_are_refused_soon() -> None:
+    """Each costs a decoder, and what is behind it must not be copied each time: a mebibyte would take minutes."""
+    packed = gzip.compress(b"") * (MEBIBYTE // 20)
+    with pytest.raises(DecompressionFailed, match="members"):
+        decompress(GZIP, packed, MEBIBYTE)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_no_payload_at_all_is_refused_or_empty(codec: int) -> None:
+    try:
+        assert decompress(codec, b"", MEBIBYTE) == b""
+    except DecompressionFailed:
+        assert codec != ZSTD
+
+
+@pytest.mark.parametrize(
+    ("codec", "levels"),
+    [(GZIP, [-1, *range(1, 10)]), (LZ4, range(1, 18)), (ZSTD, [-131072, -1, *range(1, 23)])],
+    ids=["gzip", "lz4", "zstd"],
+)
+def test_every_level_of_kafka_is_written_and_read(codec: int, levels: list[int]) -> None:
+    data = b"".join(b"%d " % (number * 7919 % 10_007) for number in range(2_000))
+    for level in levels:
+        assert decompress(codec, compress(codec, data, level), len(data)) == data
+
+
+def test_level_nine_of_lz4_is_its_fast_mode_as_in_kafka() -> None:
+    data = b"".join(b"%d " % (number * 7919 % 10_007) for number in range(5_000))
+    assert compress(LZ4, data, 9) == compress(LZ4, data)
+    assert len(compress(LZ4, data, 9)) > len(compress(LZ4, data, 8))
+    assert compress(LZ4, data, 12) == compress(LZ4, data, 17)
+
+
+def test_lz4_frames_are_what_java_readers_take() -> None:
+    packed = compress(LZ4, b"0123456789" * 20_000)
+    about = lz4.frame.get_frame_info(packed)
+    assert not about["block_linked"]
+    assert about["block_size"] == 64 * 1024
+    assert not about["content_checksum"]
+    assert about["content_size"] == 0
+
+
 def test_unknown_codecs_are_refused() -> None:
     for codec in (0, 5, 7):
         with pytest.raises(UnsupportedCompression):

@@ -17,7 +17,8 @@ def test_the_end_of_an_epoch_is_the_start_of_the_next() -> None:
     assert epochs.end_offset_for(1, 44) == (1, 10)
     assert epochs.end_offset_for(7, 44) == (-1, -1)
     assert epochs.end_offset_for(-1, 44) == (-1, -1)
-    assert LeaderEpochs().end_offset_for(0, 44) == (-1, -1)
+    assert epochs.end_offset_for(-2, 44) == (-2, 10)
+    assert LeaderEpochs().end_offset_for(0, 44) == LeaderEpochs().end_offset_for(-2, 44) == (-1, -1)
 
 
 def test_an_epoch_that_wrote_nothing_is_forgotten() -> None:
@@ -64,3 +65,30 @@ def test_the_epoch_of_an_offset_agrees_with_the_batches(rises: list[int], asked:
         assert (found, end) == (not_above[-1], len(not_above))
     else:
         assert (found, end) == (asked, 0)
+
+
+def test_the_epoch_in_force_begins_at_the_log_end_until_it_has_written() -> None:
+    epochs = LeaderEpochs([(2, 10), (5, 20)])
+    assert epochs.end_offset_for(8, 44, leader_epoch=8) == (8, 44)
+    assert epochs.end_offset_for(7, 44, leader_epoch=8) == (5, 44)
+    assert epochs.end_offset_for(5, 44, leader_epoch=8) == (5, 44)
+    assert epochs.end_offset_for(2, 44, leader_epoch=8) == (2, 20)
+    assert epochs.end_offset_for(9, 44, leader_epoch=8) == (-1, -1)
+    nothing = LeaderEpochs()
+    assert nothing.end_offset_for(8, 44, leader_epoch=8) == (8, 44)
+    assert nothing.end_offset_for(3, 44, leader_epoch=8) == (3, 44)
+
+
+@given(st.lists(st.integers(0, 3), max_size=20), st.integers(0, 3), st.integers(-1, 70))
+def test_an_epoch_that_leads_and_one_that_wrote_its_first_record_next_agree(
+    rises: list[int], rise: int, asked: int
+) -> None:
+    epochs, epoch = LeaderEpochs(), 0
+    for offset, more in enumerate(rises):
+        epoch += more
+        epochs.assign(epoch, offset)
+    leader_epoch, end = epoch + rise, len(rises)
+    found = epochs.end_offset_for(asked, end, leader_epoch)
+    if leader_epoch > epochs.latest:
+        epochs.assign(leader_epoch, end)
+    assert found == epochs.end_offset_for(asked, end)

@@ -1,5 +1,6 @@
 """Idempotent producers: each batch once, in order, over the wrap of the sequence and over a restart."""
 
+import struct
 from dataclasses import dataclass, field
 
 import pytest
@@ -15,8 +16,11 @@ from tests.support.batches import NOW_MS, make_batch
 TEMPLATE = parse_header(make_batch())
 
 
-def header(sequence: int, count: int = 1, *, producer_id: int = 1, epoch: int = 0) -> BatchHeader:
+def header(
+    sequence: int, count: int = 1, *, producer_id: int = 1, epoch: int = 0, timestamp_ms: int = NOW_MS
+) -> BatchHeader:
     return TEMPLATE._replace(
+        max_timestamp=timestamp_ms,
         producer_id=producer_id,
         producer_epoch=epoch,
         base_sequence=sequence,
@@ -194,3 +198,35 @@ def test_the_states_agree_with_the_naive_rules_also_over_a_restart(
         except (OutOfOrderSequence, InvalidProducerEpoch) as error:
             found = type(error).__name__
         assert found == naive.append(batch)
+
+
+def test_the_last_timestamp_is_that_of_the_batch_or_of_the_log() -> None:
+    producers = ProducerStates()
+    producers.record(header(0, timestamp_ms=77), 0, -1, 1000)
+    state = producers.get(1)
+    assert state is not None
+    assert (state.last_timestamp, state.last_ms, state.last_sequence) == (77, 1000, 0)
+    producers.record(header(1, timestamp_ms=78), 1, 999, 1001)
+    assert (state.last_timestamp, state.last_ms, state.last_sequence) == (999, 1001, 1)
+    again = ProducerStates.decode(producers.encode()).get(1)
+    assert again is not None
+    assert (again.last_timestamp, again.last_ms, again.last_sequence) == (999, 1001, 1)
+
+
+def test_a_producer_that_only_ended_a_transaction_has_no_sequence() -> None:
+    producers = ProducerStates()
+    producers.record(header(-1, epoch=3), 0, -1, 1000)
+    state = producers.get(1)
+    assert state is not None
+    assert state.last_sequence == -1
+
+
+def test_states_from_before_the_last_timestamp_are_read() -> None:
+    old = struct.pack(">qhiqB" + "iiqqq", 7, 2, 5, 1000, 1, 3, 4, 30, 31, -1)
+    producers = ProducerStates.decode(old)
+    state = producers.get(7)
+    assert state is not None
+    assert (state.epoch, state.next_sequence, state.last_ms, state.last_timestamp) == (2, 5, 1000, -1)
+    assert state.last_sequence == 4
+    assert ProducerStates.decode(producers.encode()).encode() == producers.encode()
+    assert len(ProducerStates.decode(b"")) == 0

@@ -10,7 +10,7 @@ import asyncio
 import functools
 import gc
 import inspect
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
@@ -21,6 +21,12 @@ import uvloop
 
 from kwire.broker.cold_reads import ColdReads
 from kwire.broker.coordinator_log import CoordinatorLog
+from kwire.broker.dynamic_configs import DynamicConfigs
+from kwire.broker.features import Features
+from kwire.broker.fetch_sessions import FetchSessions
+from kwire.broker.log_dirs import LogDirs
+from kwire.broker.metadata_log import MetadataLog
+from kwire.broker.moves import Moves
 from kwire.broker.partition import Partition, Syncs
 from kwire.broker.producer_ids import ProducerIds
 from kwire.broker.topics import OFFSETS_TOPIC, NewTopic, Topic, Topics
@@ -33,9 +39,9 @@ from kwire.metastore import EmbeddedMetaStore
 from kwire.node import Node
 from kwire.wire.codec import decode_message, encode_message
 from kwire.wire.schema import Api, message_of
+from storage.directories import LogDirectories
 from storage.files import Files
 from storage.journal import Journal
-from storage.store import LogStore
 from storage.syncing import sync_all
 from tests.support.batches import UnsyncedFiles, run_now
 from tests.support.clock import ManualClock
@@ -45,6 +51,7 @@ P = ParamSpec("P")
 TEST_TIMEOUT_S = 30.0
 CLUSTER_ID = "test-cluster"
 NODE_ID = 1
+DIRECTORY_ID = bytes(range(16))
 
 
 def in_every_version(api: Api) -> pytest.MarkDecorator:
@@ -99,12 +106,20 @@ class SyncAtOnce:
 class QuietNode:
     """Everything a handler may use. `restart` builds it anew from what is on disk, as the next start of a server."""
 
-    def __init__(self, directory: Path, *settings: str, files: Files | None = None, syncs: Syncs | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *settings: str,
+        files: Files | None = None,
+        syncs: Syncs | None = None,
+        more_dirs: Sequence[Path] = (),
+    ) -> None:
+        """`directory` has the journal; partitions may be in `more_dirs` too."""
         self.directory = directory
         self.clock = ManualClock()
         self.files = files or UnsyncedFiles()
         self._syncs = syncs or SyncAtOnce(self.files)
-        self.config = load(data_dir=str(directory), settings=settings)
+        self.config = load(data_dir=",".join(map(str, (directory, *more_dirs))), settings=settings)
         self._starts = 0
         self._open()
 
@@ -117,10 +132,12 @@ class QuietNode:
         self.close()
 
     def _open(self) -> None:
-        self.store = LogStore(str(self.directory), self.files, run_now)
+        self.store = LogDirectories([str(path) for path in self.config.log.data_dirs], self.files, run_now)
         self.store.lock()
         self.metastore = EmbeddedMetaStore(Journal.open(str(self.directory / "metastore.journal"), self.files))
-        self.topics = Topics(self.metastore, self.store, self.config, self.clock, self._starts, self._syncs)
+        self.configs = DynamicConfigs(self.metastore, self.config)
+        self.topics = Topics(self.metastore, self.store, self.configs.config, self.clock, self._starts, self._syncs)
+        self.configs.listen(self.topics.reconfigure)
         self.groups = GroupCoordinator(
             log=CoordinatorLog(self.topics, OFFSETS_TOPIC),
             clock=self.clock,
@@ -128,15 +145,22 @@ class QuietNode:
             settings=GroupSettings(offsets_topic_num_partitions=self.config.groups.offsets_partition_count),
         )
         self.cold_reads = ColdReads()
+        self.store.cordoned_dirs = self.configs.config.log.cordoned_dirs
+        self.moves = Moves(self.topics, self.store, self.configs.config.log.move_bytes_per_second_max)
         self.services = Services(
             apis={key: handler.api for key, handler in HANDLERS.items()},
             node=NodeFacts(NODE_ID, CLUSTER_ID, self.config.rack),
-            config=self.config,
+            configs=self.configs,
             clock=self.clock,
             topics=self.topics,
             producer_ids=ProducerIds(self.metastore),
+            features=Features(self.metastore, HANDLERS),
+            metadata_log=MetadataLog(self.metastore, self._starts, DIRECTORY_ID),
             groups=self.groups,
             cold_reads=self.cold_reads,
+            fetch_sessions=FetchSessions(self.clock, self.config.network.fetch_session_slots),
+            moves=self.moves,
+            log_dirs=LogDirs(self.topics, self.store, self.moves, self.files),
         )
 
     def close(self) -> None:

@@ -10,6 +10,7 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from kwire.broker.cleaning import Cleaning
+from kwire.broker.fetch_sessions import EVICTION_MS_MIN
 from kwire.broker.keepers import Keepers
 from kwire.broker.retention import Retention
 from kwire.broker.scrub import Scrub
@@ -27,6 +28,7 @@ from kwire.web.services import WebServices
 from kwire.web.storage_metrics import OTHER_TOPICS
 from kwire.wire.messages.api_versions import ApiVersionsRequest
 from kwire.wire.messages.delete_topics import DeleteTopicsRequest
+from kwire.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from storage.batch import check_batch
 from tests.server.frames import HOST, Client
 from tests.support.batches import make_batch, run_now
@@ -191,8 +193,9 @@ async def collected(node: QuietNode, server_metrics: ServerMetrics | None = None
     server_metrics = server_metrics or ServerMetrics({key: handler.api.name for key, handler in HANDLERS.items()})
     stored = sizes_of(node)
     keepers = keepers_of(node)
+    sessions = node.services.fetch_sessions
     services = WebServices(
-        node.topics, server_metrics, LoopMetrics(), lambda: True, lambda: 0, lambda: 0, stored, keepers
+        node.topics, server_metrics, LoopMetrics(), lambda: True, lambda: 0, lambda: 0, stored, keepers, sessions
     )
     try:
         collector = NodeCollector(services, *await stored.by_topic(page.TOPIC_SERIES_MAX))
@@ -211,8 +214,28 @@ def keepers_of(node: QuietNode) -> Keepers:
         ),
         cleaning=Cleaning(node.topics, node.clock, worker, config, node.files),
         scrub=Scrub(node.topics, node.clock, worker, config),
+        moves=node.moves,
         worker=worker,
     )
+
+
+@in_loop
+async def test_fetch_sessions_are_counted(tmp_path: Path) -> None:
+    with QuietNode(tmp_path, "max.incremental.fetch.session.cache.slots=1") as node:
+        topic = await node.create("t", 3)
+        partitions = [FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1) for index in range(3)]
+        asked = FetchTopic(topic_id=topic.topic_id, partitions=partitions)
+        request = FetchRequest(topics=[asked], max_wait_ms=0, min_bytes=1, session_epoch=0)
+        assert (await node.ask(request, 17)).session_id > 0
+        node.clock.advance(EVICTION_MS_MIN + 1)
+        asked.partitions.pop()
+        assert (await node.ask(request, 17)).session_id > 0
+        families = await collected(node)
+        values = [
+            families[f"kwire_broker_fetch_session{name}"].samples[0].value
+            for name in ("s", "_partitions", "_evictions")
+        ]
+        assert values == [1, 2, 1]
 
 
 @in_loop

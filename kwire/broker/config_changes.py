@@ -1,0 +1,210 @@
+"""Changes of settings, of whatever resource: judged one by one, durable before they are told.
+
+A change is a list of edits to what was set on a resource before, or (in Kafka's older API) all that is to be set on it.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+from kwire import topic_config
+from kwire.broker import log_levels
+from kwire.broker.dynamic_configs import DynamicConfigs
+from kwire.broker.topics import Topics, check_name
+from kwire.client_metrics_config import CLIENT_METRICS_SETTINGS
+from kwire.config import SETTINGS, InvalidConfig, Kind, Setting
+from kwire.config.description import ResourceType
+from kwire.config.setting import format_value
+from kwire.errors import ErrorCode, KafkaError
+from kwire.group_config import GROUP_SETTINGS
+
+# To judge a change takes some hundred microseconds; after this many the loop gets its turn.
+CHANGES_PER_TURN = 20
+
+
+class Operation(IntEnum):
+    """What an edit does, numbered as on the wire. Append and subtract are for lists."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class Edit(NamedTuple):
+    """`operation` and `value` as they came; they are judged with the rest."""
+
+    operation: int
+    name: str
+    value: str | None
+
+
+class ResourceChange(NamedTuple):
+    """`is_whole` says that what is not named goes; else it stays as it is."""
+
+    kind: int
+    name: str
+    edits: Sequence[Edit]
+    is_whole: bool = False
+
+
+class ConfigChanges:
+    """The one door for changes of settings by clients."""
+
+    def __init__(self, topics: Topics, configs: DynamicConfigs) -> None:
+        self._topics = topics
+        self._configs = configs
+
+    async def make(self, changes: Sequence[ResourceChange], validate_only: bool) -> list[KafkaError | None]:
+        """Make each change, or just judge it; for each in its place what is wrong with it, if anything."""
+        times = Counter((change.kind, change.name) for change in changes)
+        errors: list[KafkaError | None] = []
+        for number, change in enumerate(changes, start=1):
+            try:
+                if times[change.kind, change.name] > 1:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+                _check_form(change)
+                # What has begun is finished, even if whoever asked for it goes away.
+                await asyncio.shield(asyncio.ensure_future(self._make(change, validate_only)))
+                errors.append(None)
+            except KafkaError as error:
+                errors.append(error)
+            if number % CHANGES_PER_TURN == 0:
+                await asyncio.sleep(0)
+        return errors
+
+    async def _make(self, change: ResourceChange, validate_only: bool) -> None:
+        async with self._configs.turn:
+            match change.kind:
+                case ResourceType.TOPIC:
+                    await self._change_topic(change, validate_only)
+                case ResourceType.BROKER:
+                    name = change.name and self._this_broker(change.name, "Unexpected broker id, expected {}, but")
+                    await self._change_resource(ResourceType.BROKER, name, SETTINGS, change, validate_only)
+                case ResourceType.CLIENT_METRICS:
+                    settings = CLIENT_METRICS_SETTINGS
+                    await self._change_resource(
+                        ResourceType.CLIENT_METRICS, change.name, settings, change, validate_only
+                    )
+                case ResourceType.GROUP:
+                    await self._change_resource(ResourceType.GROUP, change.name, GROUP_SETTINGS, change, validate_only)
+                case ResourceType.BROKER_LOGGER if not change.is_whole:
+                    self._change_levels(change, validate_only)
+                case _:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {change.kind}")
+
+    async def _change_topic(self, change: ResourceChange, validate_only: bool) -> None:
+        if not change.name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+        check_name(change.name)
+        config = self._configs.config
+        # Settings that no topic can have are told before a topic that is not there, as in Kafka.
+        facts = self._topics.catalogue.find(change.name)
+        before = facts.configs if facts is not None else {}
+        in_force = {
+            one.name: topic_config.effective(one.name, before, config).value or ""
+            for one in change.edits
+            if one.name in topic_config.TOPIC_SETTINGS
+        }
+        overrides = _edited(change, before, in_force, topic_config.TOPIC_SETTINGS)
+        try:
+            topic_config.validate(overrides)
+        except InvalidConfig as error:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
+        topic = self._topics.get(change.name)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{change.name}' does not exist.")
+        if not validate_only and overrides != dict(topic.configs):
+            await self._topics.configure(topic, overrides)
+
+    async def _change_resource(
+        self,
+        kind: ResourceType,
+        name: str,
+        settings: Mapping[str, Setting],
+        change: ResourceChange,
+        validate_only: bool,
+    ) -> None:
+        before = self._configs.overrides(kind, name)
+        if kind is ResourceType.BROKER:
+            values = self._configs.config.values
+            unset = {one.name: values[one.name].text or "" for one in change.edits if one.name in settings}
+        else:
+            unset = {name: format_value(setting.default) or "" for name, setting in settings.items()}
+        overrides = _edited(change, before, {**unset, **before}, settings)
+        self._configs.check(kind, name, overrides)
+        if not validate_only:
+            await self._configs.replace(kind, name, overrides)
+
+    def _change_levels(self, change: ResourceChange, validate_only: bool) -> None:
+        self._this_broker(change.name, "Unexpected node id. Expected {}, but")
+        for edit in change.edits:
+            if edit.operation in (Operation.APPEND, Operation.SUBTRACT):
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST,
+                    f"{Operation(edit.operation).name} operation is not allowed for the BROKER_LOGGER resource",
+                )
+        levels = {edit.name: None if edit.operation == Operation.DELETE else edit.value for edit in change.edits}
+        log_levels.check(levels)
+        if not validate_only:
+            log_levels.change(levels)
+
+    def _this_broker(self, name: str, refusal: str) -> str:
+        """The name under which this node's settings are kept."""
+        try:
+            number = int(name)
+        except ValueError:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}") from None
+        here = self._configs.broker_name
+        if str(number) != here:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{refusal.format(here)} received {name}")
+        return here
+
+
+def _check_form(change: ResourceChange) -> None:
+    names = [edit.name for edit in change.edits]
+    if len(set(names)) < len(names):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+    empty = [edit.name for edit in change.edits if edit.operation != Operation.DELETE and edit.value is None]
+    if empty:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(empty)}")
+    for edit in change.edits:
+        if edit.operation not in Operation.__members__.values():
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown operations type {edit.operation}")
+
+
+def _edited(
+    change: ResourceChange,
+    before: Mapping[str, str],
+    in_force: Mapping[str, str],
+    settings: Mapping[str, Setting],
+) -> dict[str, str]:
+    """What is set on the resource afterwards. A list that is not set grows and shrinks from what is in force."""
+    overrides = {} if change.is_whole else dict(before)
+    for edit in change.edits:
+        if edit.operation == Operation.DELETE:
+            overrides.pop(edit.name, None)
+            continue
+        assert edit.value is not None  # the form has been checked
+        if edit.operation == Operation.SET:
+            overrides[edit.name] = edit.value
+            continue
+        setting = settings.get(edit.name)
+        if setting is None or setting.kind is not Kind.LIST:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                f"Can't {Operation(edit.operation).name} to key {edit.name} because its type is not LIST.",
+            )
+        items, given = _items(in_force[edit.name]), _items(edit.value)
+        if edit.operation == Operation.APPEND:
+            items += [item for item in given if item not in items]
+        else:
+            items = [item for item in items if item not in given]
+        overrides[edit.name] = ",".join(items)
+    return overrides
+
+
+def _items(text: str) -> list[str]:
+    return [item.strip() for item in text.split(",") if item.strip()]

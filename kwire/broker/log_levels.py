@@ -1,0 +1,58 @@
+"""The levels of this process's loggers, by Kafka's names for levels; they last until the process ends, as in Kafka."""
+
+import logging
+from collections.abc import Mapping
+
+from kwire.errors import ErrorCode, KafkaError
+
+log = logging.getLogger("kwire.broker")
+
+ROOT = "root"
+# Python has no level below DEBUG of its own.
+LEVELS = {
+    "FATAL": logging.CRITICAL,
+    "ERROR": logging.ERROR,
+    "WARN": logging.WARNING,
+    "INFO": logging.INFO,
+    "DEBUG": logging.DEBUG,
+    "TRACE": 5,
+}
+
+
+def levels() -> dict[str, str]:
+    """The level in force of every logger, in order of name; one that has none of its own follows those above it."""
+    loggers = logging.root.manager.loggerDict
+    named = {name: logger for name, logger in sorted(loggers.items()) if isinstance(logger, logging.Logger)}
+    return {ROOT: _shown(logging.root), **{name: _shown(logger) for name, logger in named.items()}}
+
+
+def check(changes: Mapping[str, str | None]) -> None:
+    """Raise KafkaError, with the words and the code of Kafka, if the levels cannot be these; None takes one away."""
+    known = levels()
+    for name, level in changes.items():
+        if name not in known:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Logger {name} does not exist!")
+        if level is None:
+            if name == ROOT:
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST, f"Removing the log level of the {ROOT} logger is not allowed"
+                )
+        elif level not in LEVELS:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                f"Cannot set the log level of {name} to {level} as it is not a supported log level. "
+                f"Valid log levels are {', '.join(sorted(LEVELS))}",
+            )
+
+
+def change(changes: Mapping[str, str | None]) -> None:
+    """Set levels that have been checked."""
+    for name, level in changes.items():
+        logger = logging.root if name == ROOT else logging.getLogger(name)
+        logger.setLevel(logging.NOTSET if level is None else LEVELS[level])
+        log.warning("the log level of %s is %s now", name, _shown(logger))
+
+
+def _shown(logger: logging.Logger) -> str:
+    in_force = logger.getEffectiveLevel()
+    return next((name for name, level in LEVELS.items() if in_force >= level), "TRACE")

@@ -1,0 +1,244 @@
+"""kwire wire decode: frames cut out of the input and read through the executable specification."""
+
+import argparse
+import io
+import signal
+import struct
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from construct import Construct, ConstructError
+
+from kwire.cli.wire_input import NotHex, bytes_of, hex_bytes
+from kwire.cli.wire_text import frame_json, frame_lines
+from kwire.wire.messages import APIS
+from kwire.wire.messages.api_versions import API_VERSIONS
+from kwire.wire.schema import Api, field, message, message_of
+from kwire.wire.spec import spec
+from kwire.wire.types import Int16, Int32, String
+
+PRINTED, MALFORMED, CANNOT_RUN = 0, 1, 2
+INPUT_BYTES_MAX = 256 * 1024 * 1024
+SIZE_BYTES = 4
+# Steps of a path through the specification that are not fields of a message.
+_INNER_STEPS = {"(parsing)", "value", "length", "mark", "_tagged"}
+
+
+@message(versions="1", flexible="none")
+class RequestHeader:
+    """In front of every request; flexible ones have tags behind it."""
+
+    api_key: Int16 = field("1+")
+    api_version: Int16 = field("1+")
+    correlation_id: Int32 = field("1+")
+    client_id: String | None = field("1+")
+
+
+@message(versions="0", flexible="none")
+class ResponseHeader:
+    correlation_id: Int32 = field("0+")
+
+
+@message(versions="0", flexible="0+")
+class HeaderTags:
+    """The end of a flexible header; Kafka has defined no tag for it."""
+
+
+@dataclass(slots=True)
+class Frame:
+    """One frame, as far as it could be read."""
+
+    position: int
+    size_bytes: int
+    direction: str
+    api: Api | None = None
+    version: int = -1
+    header: dict[str, Any] | None = None
+    body: Any = None
+    problem: str = ""
+    unread_bytes: int = 0
+
+
+class CannotDecode(Exception):
+    """There is nothing to decode; the message says why."""
+
+
+def decode(options: argparse.Namespace) -> int:
+    # `kwire wire decode … | head` ends quietly, as other programs do.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    try:
+        return _decode(options)
+    except (CannotDecode, NotHex, OSError) as error:
+        print(f"kwire: {error}", file=sys.stderr)
+        return CANNOT_RUN
+
+
+def _decode(options: argparse.Namespace) -> int:
+    api = None if options.api is None else _api(options.api)
+    if options.version is not None and api is not None and options.version not in api.versions:
+        raise CannotDecode(f"{api.name} has no version {options.version}, only {api.versions}")
+    if options.response and (api is None or options.version is None):
+        raise CannotDecode("a response does not say what it answers: name it with --api and --version")
+    data = _input(options)
+    if not data:
+        raise CannotDecode("there is no input")
+    code, number = PRINTED, 0
+    for number, (position, frame) in enumerate(_frames(data, options.unframed), start=1):
+        if options.response:
+            assert api is not None
+            read = read_response(frame, position, api, options.version)
+        else:
+            read = read_request(frame, position)
+            is_wanted = (api is None or api is read.api) and options.version in (None, read.version)
+            if not is_wanted and not read.problem:
+                continue
+        _show(number, read, options.json)
+        if read.problem:
+            code = MALFORMED
+    end = _end_of(data) if not options.unframed else len(data)
+    if end < len(data):
+        print(f"kwire: {_cut_short(data, end)}", file=sys.stderr)
+        return MALFORMED
+    return code
+
+
+def _show(number: int, frame: Frame, is_json: bool) -> None:
+    if is_json:
+        print(frame_json(number, frame))
+    else:
+        print("\n".join(frame_lines(number, frame)), flush=bool(frame.problem))
+    if frame.problem:
+        print(f"kwire: frame {number}: {frame.problem}", file=sys.stderr)
+
+
+def _api(text: str) -> Api:
+    """By key, or by name in any of its spellings: Fetch, fetch, FETCH, list-offsets."""
+    if text.lstrip("-").isdecimal():
+        found = APIS.get(int(text))
+    else:
+        plain = _plain(text)
+        found = next((api for api in APIS.values() if _plain(api.name) == plain), None)
+    if found is None:
+        raise CannotDecode(f"there is no API {text!r}; docs/protocol.md lists them")
+    return found
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", "").replace("-", "").lower()
+
+
+def _input(options: argparse.Namespace) -> bytes:
+    if (options.hex is None) == (options.path is None):
+        raise CannotDecode("name one input: a file, - or --hex")
+    if options.hex is not None:
+        return hex_bytes(options.hex)
+    if str(options.path) == "-":
+        data = sys.stdin.buffer.read(INPUT_BYTES_MAX + 1)
+    else:
+        with options.path.open("rb") as file:
+            data = file.read(INPUT_BYTES_MAX + 1)
+    if len(data) > INPUT_BYTES_MAX:
+        raise CannotDecode(f"the input has more than {INPUT_BYTES_MAX} bytes")
+    return bytes_of(data)
+
+
+def _frames(data: bytes, is_unframed: bool) -> Iterator[tuple[int, bytes]]:
+    """Each whole frame without its size, and where it begins."""
+    if is_unframed:
+        yield 0, data
+        return
+    position, end = 0, _end_of(data)
+    while position < end:
+        stop = position + SIZE_BYTES + _size_at(data, position)
+        yield position + SIZE_BYTES, data[position + SIZE_BYTES : stop]
+        position = stop
+
+
+def _end_of(data: bytes) -> int:
+    """Where the last whole frame ends."""
+    position = 0
+    while position + SIZE_BYTES <= len(data):
+        size = _size_at(data, position)
+        if size < 0 or position + SIZE_BYTES + size > len(data):
+            break
+        position += SIZE_BYTES + size
+    return position
+
+
+def _size_at(data: bytes, position: int) -> int:
+    size: int = struct.unpack_from(">i", data, position)[0]
+    return size
+
+
+def _cut_short(data: bytes, end: int) -> str:
+    left = len(data) - end
+    if left < SIZE_BYTES:
+        return f"at byte {end}: {left} bytes are too few for the size of a frame"
+    size = _size_at(data, end)
+    return f"at byte {end}: a frame of {size} bytes is announced, {left - SIZE_BYTES} follow"
+
+
+class _Stream(io.BytesIO):
+    """Remembers where the last read began: that is where a parse that fails has failed."""
+
+    read_at = 0
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        self.read_at = self.tell()
+        return super().read(size)
+
+
+def read_request(data: bytes, position: int) -> Frame:
+    frame = Frame(position, len(data), "request")
+    stream = _Stream(data)
+    header = _parse(frame, stream, spec(RequestHeader, 1), "the request header")
+    if header is None:
+        return frame
+    frame.header = {name: header[name] for name in ("correlation_id", "client_id")}
+    frame.version = header.api_version
+    frame.api = APIS.get(header.api_key)
+    if frame.api is None:
+        frame.problem = f"at byte {position}: there is no API with key {header.api_key}"
+        return frame
+    if frame.version not in frame.api.versions:
+        frame.problem = (
+            f"at byte {position + 2}: {frame.api.name} has no version {frame.version}, only {frame.api.versions}"
+        )
+        return frame
+    has_tags = frame.version in message_of(frame.api.request).flexible
+    return _body(frame, stream, frame.api.request, has_tags)
+
+
+def read_response(data: bytes, position: int, api: Api, version: int) -> Frame:
+    frame = Frame(position, len(data), "response", api, version)
+    stream = _Stream(data)
+    header = _parse(frame, stream, spec(ResponseHeader, 0), "the response header")
+    if header is None:
+        return frame
+    frame.header = {"correlation_id": header.correlation_id}
+    # A client that does not know yet what the server speaks must be able to read this one.
+    has_tags = version in message_of(api.response).flexible and api is not API_VERSIONS
+    return _body(frame, stream, api.response, has_tags)
+
+
+def _body(frame: Frame, stream: _Stream, cls: type[Any], has_tags: bool) -> Frame:
+    if has_tags and _parse(frame, stream, spec(HeaderTags, 0), "the header's tags") is None:
+        return frame
+    frame.body = _parse(frame, stream, spec(cls, frame.version), cls.__name__)
+    if frame.body is not None:
+        frame.unread_bytes = frame.size_bytes - stream.tell()
+    return frame
+
+
+def _parse(frame: Frame, stream: _Stream, description: Construct, what: str) -> Any:
+    """What the description makes of the next bytes; None, and the frame's problem told, if it makes nothing of them."""
+    try:
+        return description.parse_stream(stream)
+    except ConstructError as error:
+        path = [step.strip() for step in (error.path or "").split("->")]
+        where = ".".join([what, *(step for step in path if step and step not in _INNER_STEPS)])
+        reason = str(error).splitlines()[-1].strip()
+        frame.problem = f"at byte {frame.position + stream.read_at}: {where}: {reason}"
+        return None

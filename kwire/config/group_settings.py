@@ -1,0 +1,147 @@
+"""Broker settings of the newer group protocols: consumer (KIP-848), share and streams groups.
+
+Each kind of group has a value for all groups, and bounds for what one group may set instead (`kwire/group_config.py`).
+The protocols themselves are not served yet, so no row has an effect beyond those bounds.
+"""
+
+from kwire.config.setting import INT_MAX, Kind, Setting, at_least, between
+
+
+def _bounded(
+    kind: str, what: str, default: int, least: int, most: int, meaning: str, floor: int
+) -> tuple[Setting, ...]:
+    def row(name: str, value: int, documentation: str) -> Setting:
+        return Setting(name, Kind.INT, value, documentation, at_least(floor), has_effect=False)
+
+    return (
+        row(f"group.{kind}.{what}", default, f"{meaning}."),
+        row(f"group.{kind}.min.{what}", least, f"Least that a group may set for {kind}.{what}."),
+        row(f"group.{kind}.max.{what}", most, f"Most that a group may set for {kind}.{what}."),
+    )
+
+
+def _common(kind: str) -> tuple[Setting, ...]:
+    """What all three kinds of groups have."""
+    return (
+        *_bounded(
+            kind, "session.timeout.ms", 45000, 45000, 60000, f"A member of a {kind} group silent for so long is out", 1
+        ),
+        *_bounded(
+            kind, "heartbeat.interval.ms", 5000, 5000, 15000, f"Time between two heartbeats in a {kind} group", 1
+        ),
+        *_bounded(
+            kind, "assignment.interval.ms", 1000, 0, 15000, f"Least time between two assignments of a {kind} group", 0
+        ),
+    )
+
+
+GROUP_PROTOCOL_SETTINGS = (
+    *_common("consumer"),
+    Setting(
+        "group.consumer.max.size", Kind.INT, INT_MAX, "Most members of a consumer group.", at_least(1), has_effect=False
+    ),
+    *_common("share"),
+    Setting(
+        "group.share.max.size", Kind.INT, 200, "Most members of a share group.", between(1, 1000), has_effect=False
+    ),
+    Setting(
+        "group.share.record.lock.duration.ms",
+        Kind.INT,
+        30000,
+        "How long a record stays with the consumer of a share group that got it.",
+        between(1000, 3600000),
+        has_effect=False,
+    ),
+    Setting(
+        "group.share.min.record.lock.duration.ms",
+        Kind.INT,
+        15000,
+        "Least that a group may set for share.record.lock.duration.ms.",
+        between(1000, 30000),
+        has_effect=False,
+    ),
+    Setting(
+        "group.share.max.record.lock.duration.ms",
+        Kind.INT,
+        60000,
+        "Most that a group may set for share.record.lock.duration.ms.",
+        between(30000, 3600000),
+        has_effect=False,
+    ),
+    Setting(
+        "group.share.delivery.count.limit",
+        Kind.INT,
+        5,
+        "How often a share group tries to deliver a record.",
+        between(2, 10),
+        has_effect=False,
+    ),
+    Setting(
+        "group.share.min.delivery.count.limit",
+        Kind.INT,
+        2,
+        "Least that a group may set for share.delivery.count.limit.",
+        between(2, 5),
+        has_effect=False,
+    ),
+    Setting(
+        "group.share.max.delivery.count.limit",
+        Kind.INT,
+        10,
+        "Most that a group may set for share.delivery.count.limit.",
+        between(5, 25),
+        has_effect=False,
+    ),
+    Setting(
+        "group.share.partition.max.record.locks",
+        Kind.INT,
+        2000,
+        "Most records of a partition that the consumers of a share group have at a time.",
+        between(100, 10000),
+        has_effect=False,
+    ),
+    Setting(
+        "group.share.min.partition.max.record.locks",
+        Kind.INT,
+        100,
+        "Least that a group may set for share.partition.max.record.locks.",
+        between(100, 2000),
+        has_effect=False,
+    ),
+    Setting(
+        "group.share.max.partition.max.record.locks",
+        Kind.INT,
+        4000,
+        "Most that a group may set for share.partition.max.record.locks.",
+        between(2000, 10000),
+        has_effect=False,
+    ),
+    *_common("streams"),
+    Setting(
+        "group.streams.max.size", Kind.INT, INT_MAX, "Most members of a streams group.", at_least(1), has_effect=False
+    ),
+    Setting(
+        "group.streams.num.standby.replicas",
+        Kind.INT,
+        0,
+        "Standby copies of each task of a streams group.",
+        at_least(0),
+        has_effect=False,
+    ),
+    Setting(
+        "group.streams.max.standby.replicas",
+        Kind.INT,
+        2,
+        "Most that a group may set for streams.num.standby.replicas.",
+        at_least(0),
+        has_effect=False,
+    ),
+    Setting(
+        "group.streams.initial.rebalance.delay.ms",
+        Kind.INT,
+        3000,
+        "How long the first member of an empty streams group waits for others.",
+        at_least(0),
+        has_effect=False,
+    ),
+)

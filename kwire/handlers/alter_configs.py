@@ -1,0 +1,37 @@
+"""AlterConfigs 0-2: replace all settings of resources, durable before the answer.
+
+What a request does not name goes back to its default; IncrementalAlterConfigs came to spare clients that. Topics,
+brokers, groups and subscriptions to client metrics; each resource is judged on its own. Loggers are not for this API.
+
+- 1: nothing here; who is throttled is answered before it waits.
+- 2: flexible.
+"""
+
+from kwire.broker.config_changes import ConfigChanges, Edit, Operation, ResourceChange
+from kwire.handlers.context import Context
+from kwire.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResourceResponse, AlterConfigsResponse
+
+
+async def handle(context: Context, request: AlterConfigsRequest) -> AlterConfigsResponse:
+    changes = [
+        ResourceChange(
+            asked.resource_type,
+            asked.resource_name,
+            [Edit(Operation.SET, one.name, one.value) for one in asked.configs],
+            is_whole=True,
+        )
+        for asked in request.resources
+    ]
+    services = context.services
+    errors = await ConfigChanges(services.topics, services.configs).make(changes, request.validate_only)
+    return AlterConfigsResponse(
+        responses=[
+            AlterConfigsResourceResponse(
+                error_code=error.code if error is not None else 0,
+                error_message=error.message if error is not None else None,
+                resource_type=asked.resource_type,
+                resource_name=asked.resource_name,
+            )
+            for asked, error in zip(request.resources, errors, strict=True)
+        ]
+    )

@@ -1,0 +1,125 @@
+"""DescribeProducers 0: the idempotent producers that partitions know, and what they wrote last.
+
+- Producers that were silent for `producer.id.expiration.ms` are forgotten.
+- The last timestamp is that of the producer's last batch. Until transactions are served the coordinator epoch and the
+  start of the current transaction are -1.
+- Partitions are judged each on its own. A topic with very many producers is told in several portions, each under its
+  name, so that others get their turn.
+"""
+
+import inspect
+from collections.abc import Awaitable, Iterator
+from typing import Any
+
+from kwire.broker.partition import Partition, code_of
+from kwire.broker.topics import check_name
+from kwire.broker.turns import OPENS_PER_TURN, answer_in_turns, open_in_turns
+from kwire.errors import ErrorCode, KafkaError
+from kwire.handlers.context import Context
+from kwire.wire.codec import EncodedElements, elements_encoder
+from kwire.wire.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+from storage.errors import StorageError
+from storage.log import Log
+
+NOBODY = -1
+# A portion of a topic's partitions ends with this many producers, or partitions.
+WEIGHT_PER_PORTION = 2000
+
+
+def handle(
+    context: Context, request: DescribeProducersRequest
+) -> DescribeProducersResponse | Awaitable[DescribeProducersResponse]:
+    closed = [
+        partition
+        for asked in request.topics
+        for index in asked.partition_indexes
+        if (partition := _find(context, asked.name, index)) is not None and not partition.is_open
+    ]
+    return _answer_when_open(context, request, closed) if len(closed) > OPENS_PER_TURN else _answer(context, request)
+
+
+async def _answer_when_open(
+    context: Context, request: DescribeProducersRequest, closed: list[Partition]
+) -> DescribeProducersResponse:
+    await open_in_turns(closed)
+    answer = _answer(context, request)
+    return await answer if inspect.isawaitable(answer) else answer
+
+
+def _answer(
+    context: Context, request: DescribeProducersRequest
+) -> DescribeProducersResponse | Awaitable[DescribeProducersResponse]:
+    return answer_in_turns(
+        _portions(context, request),
+        _weight,
+        _response,
+        elements_encoder(DescribeProducersResponse, "topics", context.api_version),
+        lambda count, portions: _response(EncodedElements(count, b"".join(portions))),
+    )
+
+
+def _find(context: Context, name: str, index: int) -> Partition | None:
+    topic = context.services.topics.get(name)
+    return topic.partition(index) if topic is not None else None
+
+
+def _response(topics: Any) -> DescribeProducersResponse:
+    return DescribeProducersResponse(topics=topics)
+
+
+def _weight(topic: TopicResponse) -> int:
+    return 1 + sum(map(_weight_of_partition, topic.partitions))
+
+
+def _weight_of_partition(partition: PartitionResponse) -> int:
+    return 1 + len(partition.active_producers)
+
+
+def _portions(context: Context, request: DescribeProducersRequest) -> Iterator[TopicResponse]:
+    for asked in request.topics:
+        portion = TopicResponse(name=asked.name, partitions=[])
+        weight = 0
+        for index in asked.partition_indexes:
+            if weight >= WEIGHT_PER_PORTION:
+                yield portion
+                portion, weight = TopicResponse(name=asked.name, partitions=[]), 0
+            described = _describe(context, asked.name, index)
+            portion.partitions.append(described)
+            weight += _weight_of_partition(described)
+        yield portion
+
+
+def _describe(context: Context, name: str, index: int) -> PartitionResponse:
+    try:
+        check_name(name)
+        partition = _find(context, name, index)
+        if partition is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+        return PartitionResponse(partition_index=index, error_code=0, active_producers=_producers(partition.log))
+    except StorageError as failure:
+        error = KafkaError(code_of(failure), str(failure))
+    except KafkaError as refusal:
+        error = refusal
+    return PartitionResponse(
+        partition_index=index, error_code=error.code, error_message=error.message, active_producers=[]
+    )
+
+
+def _producers(log: Log) -> list[ProducerState]:
+    return [
+        ProducerState(
+            producer_id=producer_id,
+            producer_epoch=state.epoch,
+            last_sequence=state.last_sequence,
+            last_timestamp=state.last_timestamp,
+            coordinator_epoch=NOBODY,
+            current_txn_start_offset=-1,
+        )
+        for producer_id, state in log.producers.items()
+    ]

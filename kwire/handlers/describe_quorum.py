@@ -1,0 +1,108 @@
+"""DescribeQuorum 0-2: the metadata log has one voter and leader, this node, and nobody watches it.
+
+- Only `__cluster_metadata` 0 has a quorum; a request for anything else, or for more, is UNKNOWN_TOPIC_OR_PARTITION in
+  each of its partitions.
+- Version 1 tells when a replica last fetched and was last caught up (KIP-836): a leader always is, now.
+- Version 2 adds error messages, the directory of the log, and the voters' listeners (KIP-853): the one this client is
+  connected to, since no listener is for controllers alone.
+"""
+
+from collections.abc import Awaitable
+from typing import Any
+
+from kwire.broker.metadata_log import METADATA_TOPIC
+from kwire.broker.turns import answer_in_turns
+from kwire.errors import ErrorCode
+from kwire.handlers.context import Context
+from kwire.wire.codec import EncodedElements, elements_encoder
+from kwire.wire.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    Listener,
+    Node,
+    QuorumPartitionData,
+    QuorumTopicData,
+    ReplicaState,
+    TopicData,
+)
+
+PARTITION = 0
+UNKNOWN = -1
+
+
+def handle(
+    context: Context, request: DescribeQuorumRequest
+) -> DescribeQuorumResponse | Awaitable[DescribeQuorumResponse]:
+    if not _is_of_the_metadata_log(request):
+        return answer_in_turns(
+            map(_unknown_topic, request.topics),
+            lambda topic: 1 + len(topic.partitions),
+            _response,
+            lambda some: elements_encoder(DescribeQuorumResponse, "topics", context.api_version)(some),
+            lambda count, portions: _response(EncodedElements(count, b"".join(portions))),
+        )
+    described = QuorumTopicData(topic_name=METADATA_TOPIC, partitions=[_described(context)])
+    node = Node(node_id=context.services.node.node_id, listeners=[_listener(context)])
+    return DescribeQuorumResponse(error_code=0, topics=[described], nodes=[node])
+
+
+def _is_of_the_metadata_log(request: DescribeQuorumRequest) -> bool:
+    if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
+        return False
+    topic = request.topics[0]
+    return topic.topic_name == METADATA_TOPIC and topic.partitions[0].partition_index == PARTITION
+
+
+def _response(topics: Any) -> DescribeQuorumResponse:
+    return DescribeQuorumResponse(error_code=0, topics=topics)
+
+
+def _unknown_topic(asked: TopicData) -> QuorumTopicData:
+    partitions = [_unknown(one.partition_index) for one in asked.partitions]
+    return QuorumTopicData(topic_name=asked.topic_name, partitions=partitions)
+
+
+def _described(context: Context) -> QuorumPartitionData:
+    log, node_id, now_ms = context.services.metadata_log, context.services.node.node_id, context.services.clock.now_ms()
+    end = log.end_offset
+    voter = ReplicaState(
+        replica_id=node_id,
+        replica_directory_id=log.directory_id,
+        log_end_offset=end,
+        last_fetch_timestamp=now_ms,
+        last_caught_up_timestamp=now_ms,
+    )
+    return QuorumPartitionData(
+        partition_index=PARTITION,
+        error_code=0,
+        leader_id=node_id,
+        leader_epoch=log.leader_epoch,
+        high_watermark=end,
+        current_voters=[voter],
+        observers=[],
+    )
+
+
+def _unknown(index: int) -> QuorumPartitionData:
+    return QuorumPartitionData(
+        partition_index=index,
+        error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        error_message=f"Only {METADATA_TOPIC} has a quorum, and only partition {PARTITION} of it.",
+        leader_id=UNKNOWN,
+        leader_epoch=UNKNOWN,
+        high_watermark=UNKNOWN,
+        current_voters=[],
+        observers=[],
+    )
+
+
+def _listener(context: Context) -> Listener:
+    host, port = context.endpoint
+    config = context.services.config
+    # Where the machine chose the port, or somebody between changes it, the first listener stands for the one in use.
+    name = next(
+        (one.name for one in (*config.advertised_listeners, *config.listeners) if one.port == port),
+        config.listeners[0].name,
+    )
+    # The Java client takes no other spelling.
+    return Listener(name=name.upper(), host=host, port=port)

@@ -1,0 +1,98 @@
+"""A log start that was asked for is on the disk when somebody is told so."""
+
+import errno
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from storage.checkpoint import CheckpointFile
+from storage.errors import DiskFailure
+from storage.log import Log
+from storage.log_start import begin_durable_start
+from storage.settings import LogSettings
+from storage.store import LogStore
+from tests.support.batches import LaterJobs, append, make_batch, make_log, run_now
+from tests.support.faulty_files import FaultyFiles
+from tests.support.simulated_disk import SimulatedDisk, SimulatedFiles
+
+TOPIC_ID = bytes(range(16))
+
+
+def filled(directory: Path, files: FaultyFiles, later: LaterJobs) -> Log:
+    log = make_log(directory, files=files, background=later)
+    append(log, make_batch(5))
+    log.flush()
+    return log
+
+
+def start_on_file(directory: Path, files: FaultyFiles) -> int:
+    checkpoint = CheckpointFile(str(directory), files).read()
+    return 0 if checkpoint is None else checkpoint.log_start_offset
+
+
+def test_the_start_is_written_by_whoever_runs_the_job(tmp_path: Path) -> None:
+    files, later = FaultyFiles(), LaterJobs()
+    log = filled(tmp_path, files, later)
+    log.advance_log_start_offset(3)
+    job = begin_durable_start(log)
+    assert job is not None
+    assert start_on_file(tmp_path, files) == 0
+    assert job() is True
+    assert start_on_file(tmp_path, files) == 3
+    later.run()
+    assert start_on_file(tmp_path, files) == 3
+
+
+def test_a_log_that_starts_at_zero_needs_nothing(tmp_path: Path) -> None:
+    assert begin_durable_start(filled(tmp_path, FaultyFiles(), LaterJobs())) is None
+
+
+def test_a_disk_that_does_not_take_it_is_told_and_may_be_asked_again(tmp_path: Path) -> None:
+    files, later = FaultyFiles(), LaterJobs()
+    log = filled(tmp_path, files, later)
+    log.advance_log_start_offset(3)
+    job = begin_durable_start(log)
+    assert job is not None
+    files.break_down("pwrite", errno.ENOSPC)
+    with pytest.raises(DiskFailure):
+        job()
+    files.repair()
+    again = begin_durable_start(log)
+    assert again is not None
+    assert again() is True
+    assert start_on_file(tmp_path, files) == 3
+
+
+def test_a_closed_log_leaves_its_folder_alone(tmp_path: Path) -> None:
+    files, later = FaultyFiles(), LaterJobs()
+    log = filled(tmp_path, files, later)
+    log.advance_log_start_offset(3)
+    job = begin_durable_start(log)
+    assert job is not None
+    log.close()
+    writes = files.calls["pwrite"]
+    assert job() is False
+    assert files.calls["pwrite"] == writes
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_start_survives_a_power_cut(seed: int) -> None:
+    disk = SimulatedDisk()
+    later = LaterJobs()
+
+    def opened(on: SimulatedDisk, background: object = run_now) -> Log:
+        store = LogStore("/data", SimulatedFiles(on), later if background is later else run_now)
+        store.lock()
+        return store.open_log("t", 0, TOPIC_ID, LogSettings(segment_bytes=4096))
+
+    log = opened(disk, later)
+    for _ in range(6):
+        append(log, make_batch(3, value=bytes(1000)))
+    log.flush()
+    log.advance_log_start_offset(10)
+    job = begin_durable_start(log)
+    assert job is not None
+    assert job() is True
+    again = opened(disk.after_power_cut(Random(seed)))
+    assert (again.log_start_offset, again.log_end_offset) == (10, 18)
