@@ -69,6 +69,7 @@ class ReadableSegment:
         "_lock",
         "_max_timestamp",
         "_read_ends",
+        "_spare_fd",
         "_windows",
         "_written_from",
         "base_offset",
@@ -103,6 +104,8 @@ class ReadableSegment:
         # What a thread loaded for us; the log's thread takes it when it needs the index and has none.
         self._loaded_index: tuple[SparseIndex, int] | None = None
         self._fd = -1
+        # A descriptor that a thread opened for us, until it is needed.
+        self._spare_fd = -1
         self._windows = MapWindows(files)
         self._is_closed = False
         # Up to here the file exists, with zeros behind size_bytes.
@@ -264,8 +267,20 @@ class ReadableSegment:
     def _open_for_read(self) -> None:
         if self._is_closed:
             raise LogClosed(f"{self.path} is closed")
+        if self._fd >= 0:
+            return
+        with self._lock:
+            self._fd, self._spare_fd = self._spare_fd, -1
         if self._fd < 0:
             self._fd = self._files.open_read(self.path) if self.is_sealed else self._files.open_write(self.path)
+
+    def open_ahead(self) -> None:
+        """Open a sealed file and load its index before they are needed; called from a thread."""
+        with disk_errors(f"open {self.path}"):
+            self._load_index_ahead()
+            with self._lock:
+                if not self._is_closed and self.is_sealed and self._fd < 0 and self._spare_fd < 0:
+                    self._spare_fd = self._files.open_read(self.path)
 
     # --- warmth
 
@@ -295,14 +310,18 @@ class ReadableSegment:
 
     def warm_start(self, offset: int) -> None:
         """Load what :meth:`is_start_warm` found missing; called from a thread."""
+        index = self._load_index_ahead()
+        if index is not None:
+            start, _ = index.place_for_offset(offset)
+            self.warm_up(start, min(start + _WARM_UP_BYTES, self.size_bytes))
+
+    def _load_index_ahead(self) -> SparseIndex | None:
         index = self._known_index()
         if index is None:
             data = self._files.read_file(self.index_path)
             self._loaded_index = decode_sealed(self.base_offset, data, self.size_bytes) if data is not None else None
             index = self._known_index()
-        if index is not None:
-            start, _ = index.place_for_offset(offset)
-            self.warm_up(start, min(start + _WARM_UP_BYTES, self.size_bytes))
+        return index
 
     def _known_index(self) -> SparseIndex | None:
         if self._index is not None:
@@ -383,8 +402,10 @@ class ReadableSegment:
 
     def _drop(self) -> None:
         with self._lock:
-            fd, self._fd = self._fd, -1
+            fds = (self._fd, self._spare_fd)
+            self._fd = self._spare_fd = -1
         self._windows.clear()
         self._read_ends.clear()
-        if fd >= 0:
-            self._files.close(fd)
+        for fd in fds:
+            if fd >= 0:
+                self._files.close(fd)

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from copy import copy
 from functools import partial
-from typing import TYPE_CHECKING, Final, ParamSpec
+from typing import TYPE_CHECKING, Final, ParamSpec, TypeAlias
 
 from storage.errors import DiskFailure, FileSystemFailed, StorageFailed
 from storage.files import Files
@@ -84,7 +84,7 @@ class LogSync:
     """What one log needs to be synced so that everything below ``end_offset`` is durable.
 
     Log's thread: taken by :meth:`storage.log.Log.begin_sync`; later exactly one of :meth:`finish` and :meth:`fail`.
-    In between :meth:`run`, or :func:`sync_all` for many, in any thread.
+    In between :meth:`run`, or :func:`sync_each` for many, in any thread.
     """
 
     __slots__ = (
@@ -210,24 +210,33 @@ class LogSync:
                 self._files.close(fd)
 
 
-def sync_all(files: Files, data_dirs: Sequence[str], syncs: Sequence[LogSync]) -> list[StorageFailed | None]:
-    """Run them all, in the caller's thread; what became of each, in their order.
+# What was to be synced, and what came in the way.
+Synced: TypeAlias = tuple[LogSync, StorageFailed | None]
 
-    Where a data directory has more than :data:`FILES_ONE_BY_ONE_MAX` files to be synced, its file system is synced as
-    a whole; when that fails it has failed for all of them, with :class:`FileSystemFailed`: the caller has to poison
-    every log of that directory, for pages of those that had nothing to sync now may be lost as well.
+
+def sync_all(files: Files, data_dirs: Sequence[str], syncs: Sequence[LogSync]) -> list[StorageFailed | None]:
+    """Run them all, in the caller's thread; what became of each, in their order."""
+    outcomes = dict(sync_each(files, data_dirs, syncs))
+    return [outcomes[sync] for sync in syncs]
+
+
+def sync_each(files: Files, data_dirs: Sequence[str], syncs: Sequence[LogSync]) -> Iterator[Synced]:
+    """Run them all, in the caller's thread; each with what became of it, as soon as that is known.
+
+    Those with few bytes come first: whoever waits for one does not wait for a neighbour's megabytes. Where a data
+    directory has more than :data:`FILES_ONE_BY_ONE_MAX` files to be synced, its file system is synced as a whole; when
+    that fails it has failed for all of them, with :class:`FileSystemFailed`: the caller has to poison every log of that
+    directory, for pages of those that had nothing to sync now may be lost as well.
     """
-    outcomes: dict[LogSync, StorageFailed | None] = {}
     by_directory: dict[str, list[LogSync]] = {}
     for sync in syncs:
         by_directory.setdefault(sync.data_dir, []).append(sync)
     for data_dir, group in by_directory.items():
         if data_dir not in data_dirs or sum(sync.file_count for sync in group) <= FILES_ONE_BY_ONE_MAX:
-            for sync in group:
-                outcomes[sync] = _outcome(sync.run)
+            for sync in sorted(group, key=_unsynced_bytes):
+                yield sync, _outcome(sync.run)
             continue
-        for sync in group:
-            outcomes[sync] = _outcome(sync.run_notes)
+        failed_notes = {sync: _outcome(sync.run_notes) for sync in group}
         failure: FileSystemFailed | None = None
         try:
             files.syncfs(data_dir)
@@ -235,8 +244,11 @@ def sync_all(files: Files, data_dirs: Sequence[str], syncs: Sequence[LogSync]) -
             mark_sync_failed(files, data_dir)
             failure = FileSystemFailed(f"sync the file system of {data_dir}: {error}", error.errno, data_dir)
         for sync in group:
-            outcomes[sync] = _outcome(partial(sync.confirm, failure)) or outcomes[sync]
-    return [outcomes[sync] for sync in syncs]
+            yield sync, _outcome(partial(sync.confirm, failure)) or failed_notes[sync]
+
+
+def _unsynced_bytes(sync: LogSync) -> int:
+    return sum(length - segment.synced_bytes for segment, length, _ in sync.dirty)
 
 
 def mark_sync_failed(files: Files, directory: str) -> None:

@@ -438,9 +438,9 @@ def _portions(groups: list[SegmentGroup]) -> Iterator[list[SegmentGroup]]:
 
 
 def _prepare(removed: list[LogSegment], job: CompactionJob, groups: list[SegmentGroup], files: Files) -> bool:
-    """In a thread: load the indexes that the swap needs, and see that the new files are there as they were written."""
+    """In a thread: open what the swap needs, and see that the new files are there as they were written."""
     for segment in removed:
-        segment.warm_start(segment.base_offset)
+        segment.open_ahead()
     return all(is_whole(job.directory, group.added, files) for group in groups)
 
 

@@ -1,13 +1,15 @@
 """Making appended records durable: one round at a time for the whole node, in a thread, for all that need it.
 
 A round takes everything that was appended until it begins, from every partition; what arrives meanwhile goes into the
-next one. So the disk is asked as often as it can answer and no more, and many producers share one wait. A round begins
-at the end of a loop turn, so that all requests of one turn are in it.
+next one, also where the round is done with that partition already. So the disk is asked as often as it can answer and
+no more, and many producers share one wait. A round begins at the end of a loop turn, so that all requests of one turn
+are in it.
 """
 
 import asyncio
 import logging
 import os
+import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from itertools import islice
@@ -17,20 +19,20 @@ from threading import Thread
 from kwire.broker.partition import Partition
 from storage.errors import DiskFailure, FileSystemFailed, StorageFailed
 from storage.files import Files
-from storage.syncing import LogSync, sync_all
+from storage.syncing import LogSync, Synced, sync_each
 
 log = logging.getLogger("kwire.broker")
 
 # A round that takes longer than this is looked after: those who wait may have a time limit.
 LOOK_SECONDS = 1.0
+# A round that takes longer than this is told of in portions: to be told costs the loop a turn.
+TELL_SECONDS = 0.001
 # When a sync could not even begin.
 RETRY_SECONDS = 0.5
 # To take one in takes the loop five microseconds and a descriptor; the others are in the next round.
 LOGS_PER_ROUND_MAX = 500
 # At the stop: how long a round on a disk that hangs is waited for.
 CLOSE_SECONDS = 30.0
-
-Outcomes = list[StorageFailed | None]
 
 
 class SyncRounds:
@@ -50,7 +52,7 @@ class SyncRounds:
         self._thread.start()
         # In the order in which they asked; a set would do if it kept one.
         self._dirty: dict[Partition, None] = {}
-        self._running: list[tuple[Partition, LogSync, int]] = []
+        self._running: dict[LogSync, tuple[Partition, int]] = {}
         # Those that could not even be begun, and since when.
         self._delayed: dict[Partition, float] = {}
         self._began_at = 0.0
@@ -94,7 +96,6 @@ class SyncRounds:
         dirty = list(islice(self._dirty, LOGS_PER_ROUND_MAX))
         for partition in dirty:
             del self._dirty[partition]
-        self._running = []
         for partition in dirty:
             try:
                 sync = partition.begin_sync()
@@ -112,32 +113,41 @@ class SyncRounds:
                 continue
             self._delayed.pop(partition, None)
             if sync is not None:
-                self._running.append((partition, sync, partition.appended_bytes))
+                self._running[sync] = (partition, partition.appended_bytes)
         if not self._running:
             self._rest()
             return
         self._began_at = self._loop.time()
         if self._look is None:
             self._look = self._loop.call_later(LOOK_SECONDS, self._look_after)
-        self._jobs.put([sync for _, sync, _ in self._running])
+        self._jobs.put(list(self._running))
 
     def _work(self) -> None:
         """The thread: does what it is given, one round after the other, until it is given nothing."""
         while (syncs := self._jobs.get()) is not None:
+            left = dict.fromkeys(syncs)
+            done: list[Synced] = []
+            told_at = time.monotonic()
             try:
-                outcomes = sync_all(self._files, self._data_dirs, syncs)
+                for sync, failure in sync_each(self._files, self._data_dirs, syncs):
+                    del left[sync]
+                    done.append((sync, failure))
+                    if left and time.monotonic() - told_at >= TELL_SECONDS:
+                        self._tell(done, is_over=False)
+                        done, told_at = [], time.monotonic()
             except Exception as error:
                 # Whatever it was, nobody may believe that these records are safe.
                 log.exception("a sync round failed")
-                outcomes = [StorageFailed(f"sync: {error}")] * len(syncs)
-            with suppress(RuntimeError):  # the loop is gone, and everybody who waited with it
-                self._loop.call_soon_threadsafe(self._end, outcomes)
+                done += [(sync, StorageFailed(f"sync: {error}")) for sync in left]
+            self._tell(done, is_over=True)
 
-    def _end(self, outcomes: Outcomes) -> None:
-        running, self._running = self._running, []
-        self.rounds += 1
-        self.longest_seconds = max(self.longest_seconds, self._loop.time() - self._began_at)
-        for (partition, sync, readable_bytes), failure in zip(running, outcomes, strict=True):
+    def _tell(self, done: list[Synced], *, is_over: bool) -> None:
+        with suppress(RuntimeError):  # the loop is gone, and everybody who waited with it
+            self._loop.call_soon_threadsafe(self._end, done, is_over)
+
+    def _end(self, done: list[Synced], is_over: bool) -> None:
+        for sync, failure in done:
+            partition, readable_bytes = self._running.pop(sync)
             self.files += sync.file_count
             if failure is not None:
                 self.failures += 1
@@ -152,9 +162,13 @@ class SyncRounds:
             except Exception:
                 # One reader that fails must not keep the others from being told.
                 log.exception("after the sync of %s-%d", partition.topic_name, partition.index)
-        for failure in outcomes:
+        for _, failure in done:
             if isinstance(failure, FileSystemFailed):
                 self._mourn(failure)
+        if not is_over:
+            return
+        self.rounds += 1
+        self.longest_seconds = max(self.longest_seconds, self._loop.time() - self._began_at)
         if self._dirty:
             self._begin()
         else:
@@ -182,6 +196,6 @@ class SyncRounds:
             return
         waited_ms = int((self._loop.time() - self._began_at) * 1000)
         if self._running and waited_ms >= LOOK_SECONDS * 1000:
-            for partition in (*self._dirty, *(partition for partition, _, _ in self._running)):
+            for partition in (*self._dirty, *(partition for partition, _ in self._running.values())):
                 partition.give_up_after(waited_ms)
         self._look = self._loop.call_later(LOOK_SECONDS, self._look_after)
