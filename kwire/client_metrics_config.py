@@ -14,6 +14,8 @@ from kwire.errors import ErrorCode, KafkaError
 
 INTERVAL_MS_MIN = 100
 INTERVAL_MS_MAX = 3_600_000
+# Characters of all expressions together. Some take milliseconds each to be read, and Kafka's bound is far too high.
+MATCH_LENGTH_MAX = 1000
 # What a client may be told apart by.
 MATCHED = frozenset(
     {
@@ -50,7 +52,10 @@ CLIENT_METRICS_SETTINGS: dict[str, Setting] = {setting.name: setting for setting
 
 
 def validate(overrides: Mapping[str, str]) -> None:
-    """KafkaError, with Kafka's code for it, if a subscription may not have these settings."""
+    """KafkaError, with Kafka's code for it, if a subscription may not have these settings.
+
+    Expressions may take it a second or so: whoever has others waiting lets a thread do it.
+    """
     for name in overrides:
         if name not in CLIENT_METRICS_SETTINGS:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown client metrics configuration: {name}")
@@ -66,6 +71,8 @@ def validate(overrides: Mapping[str, str]) -> None:
             f"{INTERVAL_MS_MAX} (1 hour)",
         )
     if isinstance(patterns, tuple):
+        if sum(map(len, patterns)) > MATCH_LENGTH_MAX:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"match has more than {MATCH_LENGTH_MAX} characters")
         for pattern in patterns:
             _check_pattern(pattern)
 

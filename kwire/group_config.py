@@ -147,8 +147,9 @@ def validate(overrides: Mapping[str, str], config: Config) -> None:
         if name not in GROUP_SETTINGS:
             raise InvalidConfig(f"Unknown group config name: {name}")
     values = {name: value_of(name, overrides, config) for name in GROUP_SETTINGS}
-    for name, setting in GROUP_SETTINGS.items():
-        value = values[name]
+    # What a group does not say is the broker's word, and no reason to refuse what the group does say.
+    for name in overrides:
+        setting, value = GROUP_SETTINGS[name], values[name]
         if not isinstance(value, int):
             continue
         if setting.least is not None and value < config.values.number(setting.least):
@@ -156,7 +157,10 @@ def validate(overrides: Mapping[str, str], config: Config) -> None:
         if setting.most is not None and value > config.values.number(setting.most):
             raise InvalidConfig(f"{name} must be less than or equal to {setting.most}")
     for kind in ("consumer", "share", "streams"):
-        session, heartbeat = values[f"{kind}.session.timeout.ms"], values[f"{kind}.heartbeat.interval.ms"]
+        names = f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms"
+        if overrides.keys().isdisjoint(names):
+            continue
+        session, heartbeat = (values[name] for name in names)
         assert isinstance(session, int)
         assert isinstance(heartbeat, int)
         if session <= heartbeat:

@@ -185,8 +185,15 @@ class LogDirectories:
         return self._store_for(folder, topic_id).data_dir
 
     def begin_move(self, folder: str, topic_id: bytes, data_dir: str) -> LogMove:
-        """Its ``prepare`` comes next, in a thread. The partition has a folder, and ``data_dir`` is another one."""
-        return LogMove(self._store_for(folder, topic_id), self._store_at(data_dir), folder, topic_id, self._files)
+        """Its ``prepare`` comes next, in a thread. The partition has a folder, and ``data_dir`` is another one.
+
+        What an earlier move has left goes first: of three folders nobody could tell after a crash which one counts.
+        """
+        source = self._store_for(folder, topic_id)
+        if not source.is_settled(folder):
+            raise DiskFailure(f"{folder} has not settled in {source.data_dir} yet, and stays there until it has")
+        cleared = [store.data_dir for store in self._stores if store.remove_left(folder)]
+        return LogMove(source, self._store_at(data_dir), folder, topic_id, self._files, cleared)
 
     def place(self, folder: str, topic_id: bytes) -> str:
         """As :meth:`directory_of`; one that nobody has used yet gets its place now."""

@@ -15,6 +15,9 @@ The log of ``t-0`` goes from directory A to directory B. At every moment one of 
 5. The note ``future`` goes from B. ``A/t-0`` is moved aside and removed, some time later, because others may still be
    reading files there by name. A start that finds ``moved`` does this step.
 
+The log moves again only when step 4 is over, and what step 5 has left goes first, durably: there are never three
+folders of one log.
+
 A folder with ``moved``, with ``moving`` of this boot, or with ``future``, whose other half is not there to be asked, is
 not served: nobody can tell that it is the newest. If B could not be synced (there is a note ``sync_failed``), a start
 in the same boot takes A, which has everything that was synced.
@@ -34,12 +37,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from storage.checkpoint import Checkpoint, CheckpointFile
 from storage.copies import sealed_segment
-from storage.errors import DiskFailure, StorageError, disk_errors
+from storage.errors import DiskFailure, StorageError, StorageFailed, disk_errors
 from storage.files import Files
 from storage.log import Log, LogState
 from storage.quarantine import Quarantine, write_quarantine
 from storage.segment import LogSegment, index_name, segment_name
-from storage.syncing import SYNC_FAILED_NAME
+from storage.syncing import SYNC_FAILED_NAME, SyncGate, sync_files
 
 if TYPE_CHECKING:
     from storage.store import LogStore
@@ -185,11 +188,14 @@ class CopyRound:
         path: str,
         files: Files,
         work: Sequence[_Work],
-        stale: Sequence[int],
+        stale: set[int],
         damage: tuple[Quarantine, ...] | None,
         on_damage_written: Callable[[tuple[Quarantine, ...]], None],
     ) -> None:
-        """``damage`` is what is to be written down as damaged, if that has changed."""
+        """``damage`` is what is to be written down as damaged, if that has changed.
+
+        ``stale`` are segments whose files are in the copy and not in the log; those that are removed leave it.
+        """
         self._path = path
         self._files = files
         self._work = work
@@ -200,7 +206,8 @@ class CopyRound:
 
     def is_rest(self, size_bytes_max: int = REST_BYTES_MAX) -> bool:
         """Whether it is so little that the log's thread may do it on its way."""
-        return self.size_bytes <= size_bytes_max and len(self._work) <= REST_FILES_MAX and self._damage is None
+        file_count = len(self._work) + len(self._stale)
+        return self.size_bytes <= size_bytes_max and file_count <= REST_FILES_MAX and self._damage is None
 
     def jobs(self) -> Iterator[Callable[[], int]]:
         """Jobs for a thread, one after the other; each returns the bytes that it copied. They raise ``OSError``."""
@@ -227,11 +234,12 @@ class CopyRound:
             yield lambda: self._write_index(one, is_synced=True)
 
     def _remove_stale(self) -> int:
-        for base_offset in self._stale:
+        for base_offset in sorted(self._stale):
             for name in (segment_name(base_offset), index_name(base_offset)):
                 path = os.path.join(self._path, name)
                 if self._files.exists(path):
                     self._files.unlink(path)
+            self._stale.discard(base_offset)
         return 0
 
     def _copy(self, one: _Work, end: int, *, is_synced: bool = False) -> int:
@@ -324,18 +332,22 @@ class Settlement:
         with log.arriving_file.held() as is_ours:
             if self.is_done or not is_ours:
                 return  # or deleted meanwhile
-            gate, files, target = log.gate, self._files, self._target
-            with disk_errors(f"settle {target}"):
-                for name in files.listdir(target):
-                    path = os.path.join(target, name)
-                    if not name.endswith(".new"):
-                        gate.sync(f"sync {path}", _sync_file, path, files)
-                gate.sync(f"sync {target}", files.fsync_dir, target)
-                gate.sync(f"sync the folder of {target}", files.fsync_dir, os.path.dirname(target))
-                self._sync_written()
-                log.arriving_file.make_durable_here(*checkpoint)
-                _decide(self._source, target, files)
+            try:
+                with disk_errors(f"settle {self._target}"):
+                    self._sync_target(log.gate)
+                    self._sync_written()
+                    log.arriving_file.make_durable_here(*checkpoint)
+                    _decide(self._source, self._target, self._files)
+            except StorageFailed as error:
+                log._refuse_after(error)  # nobody else may have noticed
+                raise
             self.is_done = True
+
+    def _sync_target(self, gate: SyncGate) -> None:
+        files, target = self._files, self._target
+        sync_files(gate, files, target, but=(".new",))
+        gate.sync(f"sync {target}", files.fsync_dir, target)
+        gate.sync(f"sync the folder of {target}", files.fsync_dir, os.path.dirname(target))
 
 
 class ArrivingCheckpointFile(CheckpointFile):
@@ -393,6 +405,14 @@ class MovedLog(Log):
         self._checkpoint_file.write(number, checkpoint, is_hasty=True)
         self._settlement.attach(self, number, checkpoint)
 
+    @property
+    def is_settled(self) -> bool:
+        return self._settlement.is_done
+
+    def settle(self) -> None:
+        """In any thread; raises :class:`DiskFailure`."""
+        self._settlement.run()
+
     def park(self) -> bool:
         return self._settlement.is_done and super().park()
 
@@ -417,7 +437,16 @@ def can_switch(log: Log) -> bool:
 class LogMove:
     """One move. ``source`` and ``target`` are stores; ``path`` is the folder that is being filled."""
 
-    def __init__(self, source: LogStore, target: LogStore, folder: str, topic_id: bytes, files: Files) -> None:
+    def __init__(
+        self,
+        source: LogStore,
+        target: LogStore,
+        folder: str,
+        topic_id: bytes,
+        files: Files,
+        cleared_dirs: Sequence[str] = (),
+    ) -> None:
+        """``cleared_dirs``: where what an earlier move has left was removed just now, not yet durably."""
         self.source = source
         self.target = target
         self.folder = folder
@@ -426,8 +455,12 @@ class LogMove:
         self.settlement: Settlement | None = None
         self._files = files
         self._copies: dict[int, _Copy] = {}
+        # Copied, and gone from the log or replaced in it: a round that is planned may never be run.
+        self._stale: set[int] = set()
         self._damage: tuple[Quarantine, ...] = ()
         self._old: Log | None = None
+        self._cleared_dirs = cleared_dirs
+        self._sync_source = source.syncing_of(folder)
 
     @property
     def source_path(self) -> str:
@@ -452,28 +485,33 @@ class LogMove:
     def prepare(self) -> None:
         """Make the folder, and with it the wish, durable. In any thread; raises :class:`DiskFailure`."""
         with disk_errors(f"make {self.path}"):
+            for data_dir in self._cleared_dirs:
+                self._files.fsync_dir(data_dir)
             self._files.makedirs(self.path)
+            for name in self._files.listdir(self.path):  # of an earlier move that could not be tidied up
+                self._files.unlink(os.path.join(self.path, name))
             note = FutureNote(self.folder, self.source.data_dir)
             self._files.replace_file(os.path.join(self.path, FUTURE_NOTE), note.encode(), sync=True)
             self.target.write_metadata(self.path, self.topic_id)
             self._files.fsync_dir(self.target.data_dir)
+            self._sync_source()  # or a power cut could leave the copy of a log without a name
 
     def plan(self, log: Log) -> CopyRound:
         """What is to be copied now."""
         segments = list(log.segments())
-        bases = {segment.base_offset for segment in segments}
-        stale = [base_offset for base_offset in self._copies if base_offset not in bases]
-        for base_offset in stale:
-            del self._copies[base_offset]
+        current = {segment.base_offset: segment for segment in segments}
+        for base_offset, copy in list(self._copies.items()):
+            if current.get(base_offset) is not copy.segment:  # dropped, or replaced by compaction or truncation
+                del self._copies[base_offset]
+                self._stale.add(base_offset)
         work = []
         for segment in segments:
-            copy = self._copies.get(segment.base_offset)
-            if copy is None or copy.segment is not segment:  # new, or replaced by compaction or truncation
-                copy = self._copies[segment.base_offset] = _Copy(segment)
+            copy = self._copies.get(segment.base_offset) or _Copy(segment)
+            self._copies[segment.base_offset] = copy
             if copy.copied_bytes < segment.size_bytes or (segment.is_sealed and not copy.is_indexed):
                 work.append(_work(copy, log.directory))
         damage = log.quarantined if log.quarantined != self._damage else None
-        return CopyRound(self.path, self._files, work, stale, damage, self._note_damage)
+        return CopyRound(self.path, self._files, work, self._stale, damage, self._note_damage)
 
     def _note_damage(self, damage: tuple[Quarantine, ...]) -> None:
         self._damage = damage
@@ -508,7 +546,7 @@ class LogMove:
         return moved
 
     def close_old(self) -> None:
-        """The old log is closed, when the move is settled; its files stay for those who read them by name."""
+        """The old log is closed, if there was a switch; its files stay for those who read them by name."""
         if self._old is not None:
             self._old.close(is_clean=False)
 
@@ -520,6 +558,7 @@ class LogMove:
         """It is not wanted any more, or cannot be: the copy goes. Raises :class:`DiskFailure`."""
         if not self.is_switched:
             self.target.remove_future(self.folder)
+            self.target.remove_unfinished(self.path)  # made anew by a thread after its topic was deleted
 
 
 def _work(copy: _Copy, directory: str) -> _Work:

@@ -20,10 +20,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from storage.errors import DataDirectoryLocked, DiskFailure, StorageError, disk_errors
+from storage.errors import DataDirectoryLocked, DiskFailure, StorageError, StorageFailed, disk_errors
 from storage.files import Files
 from storage.log import Log
-from storage.moving import FUTURE_SUFFIX, check_is_the_log
+from storage.moving import FUTURE_SUFFIX, MovedLog, check_is_the_log
 from storage.recovery import open_log
 from storage.settings import Background, LogSettings
 from storage.syncing import SYNC_FAILED_NAME, mark_sync_failed
@@ -341,7 +341,6 @@ class LogStore:
 
     def expect(self, folder: str, topic_id: bytes) -> str:
         """A partition is to move here: the folder for its copy, which is not made yet."""
-        self.remove_left(folder)
         if folder in self._folders:  # of an earlier topic of this name, from a time when this directory was offline
             path = os.path.join(self.data_dir, folder)
             with disk_errors(f"move {path} aside"):
@@ -352,6 +351,25 @@ class LogStore:
         name = folder[: _FILE_NAME_BYTES_MAX - len(ending)] + ending
         path = self._futures[folder] = os.path.join(self.data_dir, name)
         return path
+
+    def syncing_of(self, folder: str) -> Callable[[], None]:
+        """What makes the folder of a partition durable, and whose it is, whatever becomes of its records.
+
+        In any thread; it raises ``OSError`` or :class:`StorageFailed`, and then the log takes no more.
+        """
+        log = self._logs.get(folder)
+
+        def sync() -> None:
+            if log is None:
+                self._sync_folder(folder)
+                return
+            try:
+                log.gate.sync(f"sync {log.directory}", self._sync_folder, folder)
+            except StorageFailed as error:
+                log._refuse_after(error)  # nobody else may have noticed
+                raise
+
+        return sync
 
     def write_metadata(self, path: str, topic_id: bytes) -> None:
         """Say durably whose folder this is. In any thread; raises ``OSError``."""
@@ -398,11 +416,18 @@ class LogStore:
         """In any thread; raises ``OSError``."""
         self._written.sync()
 
-    def remove_left(self, folder: str) -> None:
-        """Remove the folder of a partition that has moved away, if there is one."""
-        if folder in self._left:
-            self._delete_folder(folder)
-            self._left.discard(folder)
+    def remove_left(self, folder: str) -> bool:
+        """Remove the folder of a partition that has moved away; False if there is none."""
+        if folder not in self._left:
+            return False
+        self._delete_folder(folder)
+        self._left.discard(folder)
+        return True
+
+    def is_settled(self, folder: str) -> bool:
+        """Whether this folder alone is the log of its partition: no earlier one could still be needed."""
+        log = self._logs.get(folder)
+        return not isinstance(log, MovedLog) or log.is_settled
 
     def remove_future(self, folder: str) -> None:
         """Remove the copy of a partition that does not move here after all, if there is one."""

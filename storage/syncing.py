@@ -144,25 +144,11 @@ class LogSync:
     def _sync_names(self, gate: SyncGate) -> None:
         directory = self._log.directory
         if self.is_folder_new:
-            self._sync_loose_files(gate, directory)
+            # What was put into a new folder beside the segments says whose records these are.
+            sync_files(gate, self._files, directory, but=(".log", ".index", ".new"))
         gate.sync(f"sync {directory}", self._files.fsync_dir, directory)
         if self.is_folder_new:
             gate.sync(f"sync {self.data_dir}", self._files.fsync_dir, self.data_dir)
-
-    def _sync_loose_files(self, gate: SyncGate, directory: str) -> None:
-        """What was put into a new folder beside the segments says whose records these are."""
-        for name in self._files.listdir(directory):
-            if name.endswith((".log", ".index", ".new")):
-                continue
-            path = os.path.join(directory, name)
-            try:
-                fd = self._files.open_read(path)
-            except FileNotFoundError:
-                continue  # it was there for a moment only, as the list of a replacement is
-            try:
-                gate.sync(f"sync {path}", self._files.fsync, fd)
-            finally:
-                self._files.close(fd)
 
     def run_notes(self) -> None:
         """Make durable what has to be so before the records are. Raises :class:`StorageFailed`."""
@@ -249,6 +235,22 @@ def sync_each(files: Files, data_dirs: Sequence[str], syncs: Sequence[LogSync]) 
 
 def _unsynced_bytes(sync: LogSync) -> int:
     return sum(length - segment.synced_bytes for segment, length, _ in sync.dirty)
+
+
+def sync_files(gate: SyncGate, files: Files, directory: str, *, but: tuple[str, ...]) -> None:
+    """Sync all files of a folder but those with such endings; no descriptor to be had is no failed sync."""
+    for name in files.listdir(directory):
+        if name.endswith(but):
+            continue
+        path = os.path.join(directory, name)
+        try:
+            fd = files.open_read(path)
+        except FileNotFoundError:
+            continue  # it was there for a moment only, as the list of a replacement is
+        try:
+            gate.sync(f"sync {path}", files.fsync, fd)
+        finally:
+            files.close(fd)
 
 
 def mark_sync_failed(files: Files, directory: str) -> None:

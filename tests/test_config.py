@@ -183,6 +183,12 @@ def test_what_cannot_work_is_refused(assignment: str, problem: str) -> None:
     assert problem in refused(settings=[assignment, "kwire.allow.unauthenticated=true"])
 
 
+def test_number_beyond_its_type_is_refused() -> None:
+    """Nothing could be told of it that can be written back."""
+    with pytest.raises(InvalidConfig, match=r"Invalid value 1e999 .*: Not a number of type DOUBLE"):
+        load(settings=["log.cleaner.io.max.bytes.per.second=1e999"])
+
+
 def test_a_missing_file_is_a_clear_refusal(tmp_path: Path) -> None:
     assert "cannot be read: No such file" in refused(properties_file=tmp_path / "none")
 

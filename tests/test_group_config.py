@@ -67,6 +67,14 @@ def test_what_lies_outside_the_bounds_of_the_broker_is_refused(config: Config) -
             assert refusal({name: str(above)}, config) == f"{name} must be less than or equal to {setting.most}"
 
 
+def test_settings_of_the_broker_that_are_out_of_bounds_are_not_held_against_a_group() -> None:
+    config = load(
+        settings=["group.consumer.session.timeout.ms=30000", "group.share.heartbeat.interval.ms=50000"],
+    )
+    validate({"streams.num.standby.replicas": "1", "consumer.heartbeat.interval.ms": "6000"}, config)
+    assert "must be greater than or equal to" in refusal({"consumer.session.timeout.ms": "30000"}, config)
+
+
 def test_session_must_outlast_a_heartbeat() -> None:
     config = load(settings=["group.consumer.max.heartbeat.interval.ms=50000"])
     assert refusal({"consumer.heartbeat.interval.ms": "45000"}, config) == (

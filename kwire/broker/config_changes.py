@@ -134,7 +134,11 @@ class ConfigChanges:
         else:
             unset = {name: format_value(setting.default) or "" for name, setting in settings.items()}
         overrides = _edited(change, before, {**unset, **before}, settings)
-        self._configs.check(kind, name, overrides)
+        if kind is ResourceType.CLIENT_METRICS:
+            # What clients are matched with are expressions, and hostile ones take long to be read.
+            await asyncio.to_thread(self._configs.check, kind, name, overrides)
+        else:
+            self._configs.check(kind, name, overrides)
         if not validate_only:
             await self._configs.replace(kind, name, overrides)
 
@@ -197,12 +201,10 @@ def _edited(
                 ErrorCode.INVALID_CONFIG,
                 f"Can't {Operation(edit.operation).name} to key {edit.name} because its type is not LIST.",
             )
-        items, given = _items(in_force[edit.name]), _items(edit.value)
-        if edit.operation == Operation.APPEND:
-            items += [item for item in given if item not in items]
-        else:
-            items = [item for item in items if item not in given]
-        overrides[edit.name] = ",".join(items)
+        # Tables, because a list may have ten thousand items.
+        items, given = dict.fromkeys(_items(in_force[edit.name])), dict.fromkeys(_items(edit.value))
+        kept = [*(items | given)] if edit.operation == Operation.APPEND else [one for one in items if one not in given]
+        overrides[edit.name] = ",".join(kept)
     return overrides
 
 

@@ -99,8 +99,8 @@ class DynamicConfigs:
     async def replace(self, kind: ResourceType, name: str, overrides: Mapping[str, str]) -> None:
         """Let the resource have these settings and no others. The caller has checked them and holds `turn`."""
         stored = self._stored[kind].get(name, _NOTHING)
-        # An unchanged one is not written, and of one without settings nothing is left.
-        if dict(stored.overrides) == dict(overrides):
+        # An unchanged one is not written, and of one without settings nothing is left, also if a start left all out.
+        if dict(stored.overrides) == dict(overrides) and (overrides or stored.revision == ABSENT):
             return
         config = self._changed(name, overrides) if kind is ResourceType.BROKER else None
         change = Change(f"{KEY_PREFIX}{_FOLDERS[kind]}/{name}", dict(overrides) or None, stored.revision)
@@ -161,14 +161,24 @@ class DynamicConfigs:
             raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
 
     def _at_start(self, config: Config) -> Config:
-        """The configuration with what was changed earlier. What is not possible together is left out, not fatal."""
-        of_broker = self.overrides(ResourceType.BROKER, self.broker_name)
-        of_all = self.overrides(ResourceType.BROKER, ALL_BROKERS)
-        try:
-            return changed(config, of_broker, of_all)
-        except InvalidConfig as error:
-            log.error("what was changed while the server ran is left out, because it cannot be: %s", error)
-            return config
+        """The configuration with what was changed earlier, without what is not possible any more: that is not fatal.
+
+        One by one, because what has nothing to do with it must stay: retention, for one, keeps what it kept.
+        """
+        resources = self._stored[ResourceType.BROKER]
+        good: dict[str, dict[str, str]] = {ALL_BROKERS: {}, self.broker_name: {}}
+        for name, kept in good.items():
+            stored = resources.get(name, _NOTHING)
+            for setting, text in stored.overrides.items():
+                kept[setting] = text
+                try:
+                    changed(config, good[self.broker_name], good[ALL_BROKERS])
+                except InvalidConfig as error:
+                    del kept[setting]
+                    log.error("%s was changed while the server ran and is left out: %s", setting, error)
+            if name in resources:
+                resources[name] = _Stored(kept, stored.revision)
+        return changed(config, good[self.broker_name], good[ALL_BROKERS])
 
 
 def _possible(kind: ResourceType, key: str, overrides: Mapping[str, str]) -> dict[str, str]:

@@ -19,7 +19,7 @@ from kwire.broker.topics import Topic, Topics
 from kwire.errors import ErrorCode, KafkaError
 from storage.directories import LogDirectories
 from storage.errors import DiskFailure, StorageError
-from storage.moving import HASTY_REST_BYTES_MAX, REST_BYTES_MAX, CopyRound, LogMove, can_switch
+from storage.moving import HASTY_REST_BYTES_MAX, REST_BYTES_MAX, CopyRound, LogMove, MovedLog, can_switch
 from storage.store import partition_folder
 
 log = logging.getLogger("kwire.broker")
@@ -83,6 +83,7 @@ class Moves:
         self._entries: dict[str, _Entry] = {}
         self._running = 0
         self._beginning = asyncio.Lock()
+        self._beginnings: set[asyncio.Task[None]] = set()
         self._removals: dict[str, asyncio.TimerHandle] = {}
         self._resuming: asyncio.Task[None] | None = None
         self._is_closed = False
@@ -105,6 +106,13 @@ class Moves:
     async def begin(self, topic: Topic, partition: Partition, data_dir: str) -> None:
         """Let a partition move to a directory, or stay if it is there; durable when this returns. Raises KafkaError."""
         self.check_directory(data_dir)
+        # In a task of its own: a client that goes away meanwhile must not leave half a beginning.
+        task = asyncio.get_running_loop().create_task(self._begin_in_turn(topic, partition, data_dir))
+        self._beginnings.add(task)
+        task.add_done_callback(self._beginnings.discard)
+        await asyncio.shield(task)
+
+    async def _begin_in_turn(self, topic: Topic, partition: Partition, data_dir: str) -> None:
         # One after the other: what is asked for twice is done once.
         async with self._beginning:
             try:
@@ -115,7 +123,9 @@ class Moves:
     async def _begin(self, topic: Topic, partition: Partition, data_dir: str) -> None:
         folder = partition_folder(topic.name, partition.index)
         entry = self._entries.get(folder)
-        if entry is not None and entry.move.target.data_dir != data_dir:
+        if entry is not None and (
+            entry.move.target.data_dir != data_dir or not self._is_current(entry.topic, entry.partition)
+        ):
             await self._end(entry)
             entry = None
         here = self._store.directory_of(folder, topic.topic_id)
@@ -124,8 +134,8 @@ class Moves:
         if self._store.offline_dirs:
             # As Kafka: a copy could be in one of those already.
             raise DiskFailure("nothing moves while a log directory is offline")
-        if self._is_closed or not self._is_current(topic, partition):
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The topic was deleted, or the server is stopping.")
+        await self._settle_first(partition)
+        self._check_current(topic, partition)
         if self._store.path_of(folder) is None:
             await self._place_empty(topic, partition, folder, data_dir)
             return
@@ -143,9 +153,16 @@ class Moves:
         except DiskFailure:
             del self._entries[folder]
             self._abandon(entry)
+            self._check_current(topic, partition)
             raise
         entry.is_prepared = True
         self._start_some()
+
+    async def _settle_first(self, partition: Partition) -> None:
+        """Where an earlier move could not be settled, the folder that it came from is still needed."""
+        opened = partition.log if partition.is_open else None
+        if isinstance(opened, MovedLog) and not opened.is_settled:
+            await asyncio.to_thread(opened.settle)
 
     async def _place_empty(self, topic: Topic, partition: Partition, folder: str, data_dir: str) -> None:
         """It has no record, so nothing is to be copied: the folder is made where the first one is to go."""
@@ -199,6 +216,8 @@ class Moves:
             self._resuming.cancel()
             with suppress(asyncio.CancelledError):
                 await self._resuming
+        if self._beginnings:
+            await asyncio.wait(self._beginnings)
         for entry in self._entries.values():
             entry.stop.set()
         tasks = [entry.task for entry in self._entries.values() if entry.task is not None]
@@ -242,6 +261,7 @@ class Moves:
             self._abandon(entry)
             self._note_failure(entry.name, error)
         finally:
+            entry.move.close_old()
             self._running -= 1
             self._entries.pop(entry.move.folder, None)
             self._start_some()
@@ -303,7 +323,7 @@ class Moves:
         try:
             return await asyncio.wait_for(asyncio.shield(done), SWITCH_WAIT_SECONDS)
         except TimeoutError:
-            return False
+            return entry.move.is_switched  # it may have been made in the turn in which the time was up
         finally:
             entry.partition.unwatch(on_rise)
             if not done.done():
@@ -327,7 +347,6 @@ class Moves:
         move, partition = entry.move, entry.partition
         assert move.settlement is not None
         await asyncio.to_thread(move.settlement.run)
-        move.close_old()
         self.moved_count += 1
         self.last_errors.pop(entry.name, None)
         log.info("%s-%d is in %s now", partition.topic_name, partition.index, move.target.data_dir)
@@ -359,6 +378,10 @@ class Moves:
 
     def _is_current(self, topic: Topic, partition: Partition) -> bool:
         return self._topics.get(topic.name) is topic and topic.partition(partition.index) is partition
+
+    def _check_current(self, topic: Topic, partition: Partition) -> None:
+        if self._is_closed or not self._is_current(topic, partition):
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The topic was deleted, or the server is stopping.")
 
     def _note_failure(self, name: str, error: Exception) -> None:
         self.failures += 1

@@ -5,7 +5,7 @@ portions of a few milliseconds; what is one portion is given at once.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
@@ -18,7 +18,8 @@ P = TypeVar("P")
 
 # A thing of weight 1 (a topic, a partition, a setting) takes some five microseconds to make and to encode.
 WEIGHT_PER_TURN = 500
-
+# More partitions of one topic than this are told in portions, each under its name: an element cannot be interrupted.
+PARTITIONS_PER_PORTION = 2000
 
 # To open a log takes a third of a millisecond, more when it has many segments.
 OPENS_PER_TURN = 10
@@ -31,6 +32,12 @@ async def open_in_turns(closed: Iterable[Partition]) -> None:
             partition.log  # noqa: B018
         if number % OPENS_PER_TURN == 0:
             await asyncio.sleep(0)
+
+
+def portions(partitions: Sequence[E]) -> Iterator[Sequence[E]]:
+    """What is asked of one topic's partitions, so much at a time as one element may have. No partitions are one too."""
+    for first in range(0, max(len(partitions), 1), PARTITIONS_PER_PORTION):
+        yield partitions[first : first + PARTITIONS_PER_PORTION]
 
 
 def answer_in_turns(

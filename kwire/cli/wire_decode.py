@@ -115,11 +115,8 @@ def _show(number: int, frame: Frame, is_json: bool) -> None:
 
 def _api(text: str) -> Api:
     """By key, or by name in any of its spellings: Fetch, fetch, FETCH, list-offsets."""
-    if text.lstrip("-").isdecimal():
-        found = APIS.get(int(text))
-    else:
-        plain = _plain(text)
-        found = next((api for api in APIS.values() if _plain(api.name) == plain), None)
+    plain = _plain(text)
+    found = next((api for key, api in APIS.items() if text == str(key) or _plain(api.name) == plain), None)
     if found is None:
         raise CannotDecode(f"there is no API {text!r}; docs/protocol.md lists them")
     return found

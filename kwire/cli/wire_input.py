@@ -12,7 +12,8 @@ import re
 
 LINE_BYTES_MAX = 64
 
-_XXD = re.compile(r"([0-9a-f]{4,16}):\s*((?:[0-9a-f]{2,32} ?)+)(?:\s.*)?", re.IGNORECASE)
+# One way only to take each digit, or a line that fits nothing would be tried in endless ways.
+_XXD = re.compile(r"([0-9a-f]{4,16}):\s*([0-9a-f]{2,}(?: [0-9a-f]{2,})*)(?:\s.*)?", re.IGNORECASE)
 # The letters at the right stand behind three spaces or a bar; two spaces are the gap in the middle of a line.
 _DUMP = re.compile(r"([0-9a-f]{4,16})(?: {1,3}|\t)((?:[0-9a-f]{2}(?![0-9a-f]) {0,2})*)(?: .*|\|.*)?", re.IGNORECASE)
 _BARE_OFFSET = re.compile(r"[0-9a-f]{4,16}:?", re.IGNORECASE)

@@ -5,6 +5,7 @@ text, is parsed to a Python value once and is written back as Kafka writes it. T
 Kafka's own tools show, because people search for them.
 """
 
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -172,9 +173,10 @@ def _integer_of(bits: int, kind: Kind) -> Callable[[str], int]:
 
 
 def _double(text: str) -> float:
-    if not _DECIMAL.fullmatch(text):
+    # What is beyond all numbers of the type has no text that could be written back.
+    if not _DECIMAL.fullmatch(text) or math.isinf(value := float(text)):
         raise ValueError(f"Not a number of type {Kind.DOUBLE.name}")
-    return float(text)
+    return value
 
 
 def _list(text: str) -> tuple[str, ...]:

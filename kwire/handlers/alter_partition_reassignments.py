@@ -7,12 +7,12 @@
   target changes it.
 """
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from functools import partial
 from typing import Any
 
 from kwire.broker.catalogue import TopicFacts
-from kwire.broker.turns import answer_in_turns
+from kwire.broker.turns import answer_in_turns, portions
 from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.context import Context
 from kwire.handlers.replicas import check_assignments
@@ -22,7 +22,6 @@ from kwire.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsResponse,
     ReassignablePartition,
     ReassignablePartitionResponse,
-    ReassignableTopic,
     ReassignableTopicResponse,
 )
 
@@ -32,7 +31,7 @@ Response = AlterPartitionReassignmentsResponse
 def handle(context: Context, request: AlterPartitionReassignmentsRequest) -> Response | Awaitable[Response]:
     make = partial(_response, request.allow_replication_factor_change)
     return answer_in_turns(
-        (_result(context, asked) for asked in request.topics),
+        (_result(context, asked.name, some) for asked in request.topics for some in portions(asked.partitions)),
         lambda result: 1 + len(result.partitions),
         make,
         lambda some: elements_encoder(Response, "responses", context.api_version)(some),
@@ -46,17 +45,17 @@ def _response(may_change_factor: bool, results: Any) -> Response:
     )
 
 
-def _result(context: Context, asked: ReassignableTopic) -> ReassignableTopicResponse:
-    facts = context.services.topics.catalogue.find(asked.name)
+def _result(context: Context, name: str, targets: Sequence[ReassignablePartition]) -> ReassignableTopicResponse:
+    facts = context.services.topics.catalogue.find(name)
     results = []
-    for target in asked.partitions:
+    for target in targets:
         result = ReassignablePartitionResponse(partition_index=target.partition_index, error_code=0, error_message=None)
         try:
-            _check(context, asked.name, facts, target)
+            _check(context, name, facts, target)
         except KafkaError as error:
             result.error_code, result.error_message = error.code, error.message
         results.append(result)
-    return ReassignableTopicResponse(name=asked.name, partitions=results)
+    return ReassignableTopicResponse(name=name, partitions=results)
 
 
 def _check(context: Context, name: str, facts: TopicFacts | None, target: ReassignablePartition) -> None:

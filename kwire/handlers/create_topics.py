@@ -35,6 +35,8 @@ from kwire.wire.types import ZERO_UUID
 DEFAULT = -1
 # Checking a topic, and making one, take some ten microseconds each.
 TOPICS_PER_TURN = 200
+# Most topics are configured like many others; so many different ones are remembered while an answer is made.
+ALIKE_MAX = 100
 
 
 async def handle(context: Context, request: CreateTopicsRequest) -> CreateTopicsResponse:
@@ -99,6 +101,8 @@ def _results(
             continue
         key = frozenset(new[name].configs.items())
         if key not in told:
+            if len(told) >= ALIKE_MAX:
+                told.clear()
             told[key] = _configs(context, new[name])
         yield CreatableTopicResult(
             name=name,

@@ -4,7 +4,7 @@
   topic are one refusal, with both. Every other topic is judged on its own.
 - Internal topics cannot be deleted. `delete.topic.enable=false` refuses all.
 - Version 2 is as 1. Version 3 knows TOPIC_DELETION_DISABLED, earlier ones get INVALID_REQUEST. Version 4 is flexible,
-  5 has error messages. Version 6 names topics by name or by id, not by both: UNKNOWN_TOPIC_ID.
+  5 has error messages. Version 6 names topics by name or by id; by both, or by neither, is INVALID_REQUEST.
 """
 
 import asyncio

@@ -1,7 +1,8 @@
 """DescribeConfigs 1-4: every setting of a resource, with its source, type, synonyms and documentation.
 
 Resources: topics; this broker (by its node id, or the empty name for what was changed for all brokers) and its loggers;
-groups and subscriptions to client metrics, whether they exist or not. What is told can be written back.
+groups and subscriptions to client metrics, whether they exist or not. What is told can be written back. A resource that
+is named twice is answered once, for what was asked of it first.
 
 - 1: the source of each value, and on request its synonyms: all places it may come from, strongest first.
 - 2: nothing here; who is throttled is answered before it waits.
@@ -56,7 +57,12 @@ def _results(context: Context, request: DescribeConfigsRequest) -> Iterator[Desc
     # One for the whole answer, though it may change between two turns.
     config = context.services.config
     alike: dict[Hashable, list[DescribeConfigsResourceResult]] = {}
+    told: set[tuple[int, str]] = set()
     for asked in request.resources:
+        if (asked.resource_type, asked.resource_name) in told:
+            # A few bytes of a request would be tens of kilobytes of the answer, as often as they are sent.
+            continue
+        told.add((asked.resource_type, asked.resource_name))
         result = DescribeConfigsResult(
             error_code=0, resource_type=asked.resource_type, resource_name=asked.resource_name, configs=[]
         )

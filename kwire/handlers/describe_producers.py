@@ -3,8 +3,8 @@
 - Producers that were silent for `producer.id.expiration.ms` are forgotten.
 - The last timestamp is that of the producer's last batch. Until transactions are served the coordinator epoch and the
   start of the current transaction are -1.
-- Partitions are judged each on its own. A topic with very many producers is told in several portions, each under its
-  name, so that others get their turn.
+- Partitions are judged each on its own; one that is named twice is answered once. A topic with very many producers is
+  told in several portions, each under its name, so that others get their turn.
 """
 
 import inspect
@@ -82,10 +82,15 @@ def _weight_of_partition(partition: PartitionResponse) -> int:
 
 
 def _portions(context: Context, request: DescribeProducersRequest) -> Iterator[TopicResponse]:
+    told: set[tuple[str, int]] = set()
     for asked in request.topics:
         portion = TopicResponse(name=asked.name, partitions=[])
         weight = 0
         for index in asked.partition_indexes:
+            if (asked.name, index) in told:
+                # A partition may have very many producers, and a request very many names.
+                continue
+            told.add((asked.name, index))
             if weight >= WEIGHT_PER_PORTION:
                 yield portion
                 portion, weight = TopicResponse(name=asked.name, partitions=[]), 0

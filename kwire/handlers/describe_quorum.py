@@ -7,11 +7,11 @@
   connected to, since no listener is for controllers alone.
 """
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from typing import Any
 
 from kwire.broker.metadata_log import METADATA_TOPIC
-from kwire.broker.turns import answer_in_turns
+from kwire.broker.turns import answer_in_turns, portions
 from kwire.errors import ErrorCode
 from kwire.handlers.context import Context
 from kwire.wire.codec import EncodedElements, elements_encoder
@@ -20,10 +20,10 @@ from kwire.wire.messages.describe_quorum import (
     DescribeQuorumResponse,
     Listener,
     Node,
+    PartitionData,
     QuorumPartitionData,
     QuorumTopicData,
     ReplicaState,
-    TopicData,
 )
 
 PARTITION = 0
@@ -35,7 +35,7 @@ def handle(
 ) -> DescribeQuorumResponse | Awaitable[DescribeQuorumResponse]:
     if not _is_of_the_metadata_log(request):
         return answer_in_turns(
-            map(_unknown_topic, request.topics),
+            (_unknown_topic(asked.topic_name, some) for asked in request.topics for some in portions(asked.partitions)),
             lambda topic: 1 + len(topic.partitions),
             _response,
             lambda some: elements_encoder(DescribeQuorumResponse, "topics", context.api_version)(some),
@@ -57,9 +57,8 @@ def _response(topics: Any) -> DescribeQuorumResponse:
     return DescribeQuorumResponse(error_code=0, topics=topics)
 
 
-def _unknown_topic(asked: TopicData) -> QuorumTopicData:
-    partitions = [_unknown(one.partition_index) for one in asked.partitions]
-    return QuorumTopicData(topic_name=asked.topic_name, partitions=partitions)
+def _unknown_topic(name: str, asked: Sequence[PartitionData]) -> QuorumTopicData:
+    return QuorumTopicData(topic_name=name, partitions=[_unknown(one.partition_index) for one in asked])
 
 
 def _described(context: Context) -> QuorumPartitionData:

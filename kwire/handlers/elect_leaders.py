@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import Any
 
-from kwire.broker.turns import answer_in_turns
+from kwire.broker.turns import answer_in_turns, portions
 from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.context import Context
 from kwire.wire.codec import EncodedElements, elements_encoder
@@ -31,13 +31,11 @@ Judge = Callable[[int], KafkaError]
 def handle(context: Context, request: ElectLeadersRequest) -> ElectLeadersResponse | Awaitable[ElectLeadersResponse]:
     if request.election_type not in (PREFERRED, UNCLEAN):
         error = KafkaError(ErrorCode.INVALID_REQUEST, f"{request.election_type} is no kind of election.")
-        return _answer(
-            context, (_result(one, lambda index: error) for one in request.topic_partitions or ()), error.code
-        )
+        return _answer(context, _results(request.topic_partitions or [], lambda name: lambda index: error), error.code)
     if request.topic_partitions is None:
         names = context.services.topics.catalogue.names()
         return _answer(context, (ReplicaElectionResult(topic=name, partition_result=[]) for name in names))
-    return _answer(context, (_result(one, _judge(context, one.topic)) for one in request.topic_partitions))
+    return _answer(context, _results(request.topic_partitions, partial(_judge, context)))
 
 
 def _answer(
@@ -56,12 +54,16 @@ def _response(code: ErrorCode, results: Any) -> ElectLeadersResponse:
     return ElectLeadersResponse(error_code=code, replica_election_results=results)
 
 
-def _result(asked: TopicPartitions, judge: Judge) -> ReplicaElectionResult:
-    results = []
-    for index in asked.partitions:
-        error = judge(index)
-        results.append(PartitionResult(partition_id=index, error_code=error.code, error_message=error.message))
-    return ReplicaElectionResult(topic=asked.topic, partition_result=results)
+def _results(asked: list[TopicPartitions], judge_of: Callable[[str], Judge]) -> Iterator[ReplicaElectionResult]:
+    for one in asked:
+        judge = judge_of(one.topic)
+        for indexes in portions(one.partitions):
+            yield ReplicaElectionResult(topic=one.topic, partition_result=[_result(index, judge) for index in indexes])
+
+
+def _result(index: int, judge: Judge) -> PartitionResult:
+    error = judge(index)
+    return PartitionResult(partition_id=index, error_code=error.code, error_message=error.message)
 
 
 def _judge(context: Context, name: str) -> Judge:

@@ -25,7 +25,7 @@ from contextlib import suppress
 
 from kwire.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, Asked, CachedPartition, FetchSession
 from kwire.broker.partition import Partition, code_of
-from kwire.broker.topics import Topic
+from kwire.broker.topics import NAME_LENGTH_MAX, Topic
 from kwire.broker.turns import OPENS_PER_TURN, WEIGHT_PER_TURN
 from kwire.broker.waits import LongPoll
 from kwire.errors import ErrorCode, KafkaError
@@ -77,6 +77,9 @@ def handle(context: Context, request: FetchRequest) -> FetchResponse | Awaitable
         return _answer(_Look(context, request, None))
     try:
         session = sessions.find(request.session_id, request.session_epoch, uses_topic_ids=by_id)
+        if _has_overlong_names(request.topics):
+            sessions.close(request.session_id)
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         for asked in request.topics:
             session.ask(asked.topic_id if by_id else asked.topic, asked.partitions)
         for gone in request.forgotten_topics_data:
@@ -331,6 +334,8 @@ class _Look:
             )
 
     def _new_session(self) -> int:
+        if _has_overlong_names(self.request.topics):
+            return NO_SESSION
         return self.context.services.fetch_sessions.create(
             sum(len(asked.partitions) for asked in self.request.topics),
             self._fill,
@@ -444,6 +449,11 @@ def _failed(index: int, code: ErrorCode) -> PartitionData:
         aborted_transactions=None,
         records=b"",
     )
+
+
+def _has_overlong_names(topics: list[FetchTopic]) -> bool:
+    """No topic has such a name, so a session would only remember it: megabytes of them, from a hostile reader."""
+    return any(len(asked.topic) > NAME_LENGTH_MAX for asked in topics)
 
 
 def _has_repeats(topics: list[FetchTopic], by_id: bool) -> bool:

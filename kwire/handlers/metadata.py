@@ -90,11 +90,13 @@ def _lookups(
 ) -> Iterator[MetadataResponseTopic]:
     catalogue = context.services.topics.catalogue
     describe = _Describer(context, request)
-    seen: set[tuple[str | None, bytes]] = set()
+    seen: set[str | bytes | None] = set()
     for one in asked:
-        if (one.name, one.topic_id) in seen:
+        # An id counts before a name: else one topic could be had as often as there are names.
+        key = one.topic_id if one.topic_id != ZERO_UUID else one.name
+        if key in seen:
             continue
-        seen.add((one.name, one.topic_id))
+        seen.add(key)
         name = catalogue.name_of(one.topic_id) if one.topic_id != ZERO_UUID else one.name
         facts = catalogue.find(name) if name is not None else None
         if facts is not None:

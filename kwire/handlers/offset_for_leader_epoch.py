@@ -13,7 +13,7 @@ from collections.abc import Awaitable
 from typing import Any
 
 from kwire.broker.partition import Partition, code_of
-from kwire.broker.turns import OPENS_PER_TURN, answer_in_turns, open_in_turns
+from kwire.broker.turns import OPENS_PER_TURN, answer_in_turns, open_in_turns, portions
 from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.context import Context
 from kwire.handlers.epochs import check_epoch
@@ -53,9 +53,10 @@ def _answer(
 ) -> OffsetForLeaderEpochResponse | Awaitable[OffsetForLeaderEpochResponse]:
     results = (
         OffsetForLeaderTopicResult(
-            topic=asked.topic, partitions=[_end_offset(context, asked.topic, one) for one in asked.partitions]
+            topic=asked.topic, partitions=[_end_offset(context, asked.topic, one) for one in some]
         )
         for asked in request.topics
+        for some in portions(asked.partitions)
     )
     return answer_in_turns(
         results,

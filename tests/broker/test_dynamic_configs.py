@@ -97,6 +97,37 @@ async def test_what_cannot_be_any_more_is_left_out_at_the_start(
 
 
 @in_loop
+async def test_what_has_nothing_to_do_with_an_impossible_one_stays(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A directory that is gone from log.dirs must not let retention take what it was told to keep."""
+    with QuietNode(tmp_path / "a", more_dirs=[tmp_path / "b"]) as node:
+        kept = {"log.retention.ms": "-1", "max.connections": "5"}
+        await node.configs.replace(BROKER, HERE, {"cordoned.log.dirs": str(tmp_path / "b"), **kept})
+        await node.configs.replace(BROKER, "", {"log.roll.ms": "4"})
+    with QuietNode(tmp_path / "a") as node:
+        assert "cordoned.log.dirs was changed while the server ran and is left out" in caplog.text
+        values = node.configs.config.values
+        told = {name: values[name].text for name in (*kept, "log.roll.ms", "cordoned.log.dirs")}
+        assert told == {**kept, "log.roll.ms": "4", "cordoned.log.dirs": ""}
+        # Others can be changed, and what was left out goes with that.
+        await node.configs.replace(BROKER, HERE, {**kept, "max.connections": "6"})
+        entry = node.metastore.get("config/brokers/1")
+        assert entry is not None
+        assert entry.value == {**kept, "max.connections": "6"}
+
+
+@in_loop
+async def test_resource_of_which_all_was_left_out_can_be_taken_away(tmp_path: Path) -> None:
+    with QuietNode(tmp_path) as node:
+        await node.metastore.commit([Change("config/brokers/1", {"no.such": "1"}, 0)])
+        node.restart()
+        assert node.configs.overrides(BROKER, HERE) == {}
+        await node.configs.replace(BROKER, HERE, {})
+        assert node.metastore.get("config/brokers/1") is None
+
+
+@in_loop
 async def test_settings_of_another_node_are_kept_and_do_nothing_here(tmp_path: Path) -> None:
     with QuietNode(tmp_path) as node:
         await node.metastore.commit([Change("config/brokers/2", {"max.connections": "5"}, 0)])

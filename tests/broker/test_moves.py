@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import os
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from kwire.broker.sync_rounds import SyncRounds
 from kwire.errors import ErrorCode, KafkaError
 from storage import moving
 from storage.batch import check_batch
+from storage.errors import DiskFailure
 from storage.files import Files
 from storage.log import Log
 from storage.moving import FUTURE_SUFFIX, MOVED_NOTE
@@ -258,6 +260,151 @@ async def test_a_topic_that_is_deleted_takes_its_move_along(tmp_path: Path) -> N
         again = await node.create_partition("t")
         await reached(again, put(again))
         assert offsets(again) == [0]
+
+
+class Stopped:
+    """Stands before a function that threads call: each call waits until it is let through."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> None:
+        self._come = threading.Event()
+        self._free = threading.Event()
+        inner = getattr(owner, name)
+
+        def call(*args: object, **kwargs: object) -> object:
+            self._come.set()
+            assert self._free.wait(WAIT_SECONDS)
+            return inner(*args, **kwargs)
+
+        monkeypatch.setattr(owner, name, call)
+
+    async def come(self) -> None:
+        assert await asyncio.to_thread(self._come.wait, WAIT_SECONDS)
+
+    def let_go(self) -> None:
+        self._free.set()
+
+
+def leftovers(tmp_path: Path) -> list[str]:
+    return [name for where in ("a", "b") for name in os.listdir(tmp_path / where) if name.endswith(FUTURE_SUFFIX)]
+
+
+@in_loop
+async def test_a_client_that_goes_away_does_not_stop_its_move(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with started(tmp_path) as node:
+        partition = await node.create_partition("t")
+        await reached(partition, put(partition))
+        before = place(partition)
+        stopped = Stopped(monkeypatch, moving.LogMove, "prepare")
+        asked = asyncio.create_task(begin(node, partition))
+        await stopped.come()
+        asked.cancel()
+        await asyncio.wait([asked], timeout=WAIT_SECONDS)
+        assert asked.cancelled()
+        stopped.let_go()
+        await begin(node, partition)  # behind the first one, and with the same wish
+        await idle(node.moves)
+        assert place(partition) != before
+        assert node.moves.moved_count == 1
+
+
+@in_loop
+async def test_a_topic_that_is_deleted_while_its_move_begins_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with started(tmp_path) as node:
+        partition = await node.create_partition("t")
+        await reached(partition, put(partition))
+        stopped = Stopped(monkeypatch, moving.LogMove, "prepare")
+        asked = asyncio.create_task(begin(node, partition))
+        await stopped.come()
+        topic = node.topics.get("t")
+        assert topic is not None
+        await node.topics.delete(topic)
+        stopped.let_go()
+        with pytest.raises(KafkaError) as caught:
+            await asyncio.wait_for(asked, WAIT_SECONDS)
+        assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert node.moves.moving_count == 0
+        assert leftovers(tmp_path) == []
+
+
+@in_loop
+async def test_a_topic_made_anew_does_not_take_the_move_of_the_old_one_for_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with started(tmp_path) as node:
+        old = await node.create_partition("t")
+        put(old, 900_000)
+        await reached(old, put(old, 900_000))
+        target = other(node, old)
+        stopped = Stopped(monkeypatch, moving.CopyRound, "_remove_stale")
+        await begin(node, old)
+        await stopped.come()
+        topic = node.topics.get("t")
+        assert topic is not None
+        await node.topics.delete(topic)
+        new = await node.create_partition("t")
+        await reached(new, put(new))
+        topic = node.topics.get("t")
+        assert topic is not None
+        if str(Path(new.log.directory).parent) == target:
+            target = other(node, new)
+        asked = asyncio.create_task(node.moves.begin(topic, new, target))
+        await asyncio.sleep(0)
+        stopped.let_go()
+        await asyncio.wait_for(asked, WAIT_SECONDS)
+        await idle(node.moves)
+        assert str(Path(new.log.directory).parent) == target
+        assert leftovers(tmp_path) == []
+
+
+@in_loop
+async def test_a_switch_in_the_turn_in_which_its_time_is_up_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(moves_module, "SWITCH_WAIT_SECONDS", 0.01)
+    make = Moves._switch
+
+    def make_unseen(self: Moves, entry: moves_module._Entry) -> bool:
+        make(self, entry)
+        return False
+
+    monkeypatch.setattr(Moves, "_switch", make_unseen)
+    async with started(tmp_path) as node:
+        partition = await node.create_partition("t")
+        await reached(partition, put(partition))
+        before = place(partition)
+        await begin(node, partition)
+        await idle(node.moves)
+        assert place(partition) != before
+        assert (node.moves.moved_count, node.moves.failures) == (1, 0)
+
+
+@in_loop
+async def test_a_partition_that_could_not_be_settled_does_not_move_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with started(tmp_path) as node:
+        partition = await node.create_partition("t", kwire_log_sync="os")
+        put(partition)
+        here = partition.log.directory
+        with monkeypatch.context() as patch:
+
+            def fail(self: moving.Settlement) -> None:
+                raise DiskFailure("no room", errno.ENOSPC)
+
+            patch.setattr(moving.Settlement, "run", fail)
+            await begin(node, partition)
+            await idle(node.moves)
+            assert node.moves.failures == 1
+            with pytest.raises(KafkaError) as caught:
+                await begin(node, partition)
+            assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+        assert os.path.exists(here)  # it may still be the one that counts
+        await begin(node, partition)
+        await idle(node.moves)
+        assert partition.log.directory == here
+        assert offsets(partition) == [0]
 
 
 @in_loop

@@ -231,6 +231,8 @@ def test_bytes_behind_a_message_are_told(capsys: Captured) -> None:
         (["--hex", "00", "--response", "--api", "Fetch"], "name it with --api and --version"),
         (["--hex", "00", "--api", "Nothing"], "there is no API 'Nothing'"),
         (["--hex", "00", "--api", "4711"], "there is no API '4711'"),
+        (["--hex", "00", "--api=--5"], "there is no API '--5'"),
+        (["--hex", "00", "--api", "1" * 5000], "there is no API '111"),
         (["--hex", "00", "--api", "Fetch", "--version", "99"], "Fetch has no version 99"),
         (["--hex", "zz"], "'zz' is not hex"),
         (["--hex", "000"], "odd number"),
@@ -311,6 +313,12 @@ def test_a_dump_with_a_missing_line_is_refused() -> None:
     lines = XXD.splitlines()
     with pytest.raises(NotHex, match="line 2: the dump goes on at 0x20, but 0x10 bytes came before"):
         hex_bytes("\n".join([lines[0], lines[2]]))
+
+
+def test_a_line_that_is_nearly_a_dump_is_refused_at_once() -> None:
+    """Each digit could be part of any group: tried in all ways, this would never end."""
+    with pytest.raises(NotHex, match="line 1"):
+        hex_bytes(f"00000000: {'0' * 1000}!")
 
 
 def test_a_frame_in_groups_of_four_digits_is_no_dump() -> None:

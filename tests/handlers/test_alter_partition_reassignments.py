@@ -2,6 +2,7 @@
 
 import inspect
 
+from kwire.broker.turns import PARTITIONS_PER_PORTION
 from kwire.errors import ErrorCode
 from kwire.wire.messages import ALTER_PARTITION_REASSIGNMENTS
 from kwire.wire.messages.alter_partition_reassignments import (
@@ -110,3 +111,13 @@ async def test_many_topics_are_answered_in_turns(node: QuietNode, version: int) 
     assert inspect.isawaitable(waiting)
     answer = received(await waiting, version)
     assert [topic.partitions[0].error_code for topic in answer.responses] == [ErrorCode.NONE] * MANY
+
+
+@in_loop
+async def test_many_partitions_of_one_topic_are_answered_in_portions(node: QuietNode) -> None:
+    await node.create("t")
+    targets: Targets = [(index, [NODE_ID]) for index in range(2 * PARTITIONS_PER_PORTION + 1)]
+    answer = await node.ask(request([("t", targets)]), 1)
+    assert [topic.name for topic in answer.responses] == ["t"] * 3
+    told = [one.partition_index for topic in answer.responses for one in topic.partitions]
+    assert told == [index for index, _ in targets]

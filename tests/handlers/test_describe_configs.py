@@ -301,6 +301,15 @@ async def test_what_is_told_of_any_resource_can_be_written_back_to_it(node: Quie
 
 
 @in_loop
+async def test_resource_named_twice_is_answered_once(node: QuietNode) -> None:
+    await node.create("t")
+    asked = [resource(BROKER, HERE), resource(TOPIC, "t"), resource(GROUP, "t"), resource(TOPIC, "missing")]
+    answer = await node.ask(DescribeConfigsRequest(resources=asked * 3), 4)
+    told = [(one.resource_type, one.resource_name) for one in answer.results]
+    assert told == [(BROKER, HERE), (TOPIC, "t"), (GROUP, "t"), (TOPIC, "missing")]
+
+
+@in_loop
 async def test_what_is_told_can_be_written_back(node: QuietNode) -> None:
     """Tools read the settings of one topic and give them to another."""
     await node.create("t")

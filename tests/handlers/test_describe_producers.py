@@ -139,6 +139,14 @@ async def test_many_producers_are_told_in_turns_and_portions(node: QuietNode, mo
 
 
 @in_loop
+async def test_a_partition_named_twice_is_answered_once(node: QuietNode) -> None:
+    await node.create("t", 2)
+    answer = await node.ask(request(("t", [1, 0, 1]), ("u", [1]), ("t", [0, 5])), 0)
+    told = [(topic.name, [one.partition_index for one in topic.partitions]) for topic in answer.topics]
+    assert told == [("t", [1, 0]), ("u", [1]), ("t", [5])]
+
+
+@in_loop
 async def test_many_logs_are_opened_in_turns(node: QuietNode) -> None:
     await node.create("t", 30)
     asked = request(("t", list(range(30))))

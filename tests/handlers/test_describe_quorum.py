@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from kwire.broker.metadata_log import METADATA_TOPIC
+from kwire.broker.turns import PARTITIONS_PER_PORTION
 from kwire.errors import ErrorCode
 from kwire.wire.messages import DESCRIBE_QUORUM
 from kwire.wire.messages.describe_quorum import DescribeQuorumRequest, PartitionData, QuorumPartitionData, TopicData
@@ -108,6 +109,14 @@ async def test_many_topics_are_refused_in_turns(node: QuietNode, version: int) -
     answer = received(await waiting, version)
     assert [topic.topic_name for topic in answer.topics] == [name for name, _ in asked]
     assert {topic.partitions[0].error_code for topic in answer.topics} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+
+
+@in_loop
+async def test_many_partitions_of_one_topic_are_refused_in_portions(node: QuietNode) -> None:
+    count = 2 * PARTITIONS_PER_PORTION + 1
+    answer = await node.ask(request((METADATA_TOPIC, list(range(count)))), 2)
+    assert [topic.topic_name for topic in answer.topics] == [METADATA_TOPIC] * 3
+    assert [one.partition_index for topic in answer.topics for one in topic.partitions] == list(range(count))
 
 
 @pytest.mark.timeout(60)

@@ -2,6 +2,7 @@
 
 import inspect
 
+from kwire.broker.turns import PARTITIONS_PER_PORTION
 from kwire.errors import ErrorCode
 from kwire.wire.messages import ELECT_LEADERS
 from kwire.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
@@ -81,3 +82,14 @@ async def test_many_topics_are_answered_in_turns(node: QuietNode, version: int) 
     assert [topic.topic for topic in answer.replica_election_results] == list(asked)
     codes = [topic.partition_result[0].error_code for topic in answer.replica_election_results]
     assert codes == [ErrorCode.ELECTION_NOT_NEEDED, *[ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * (MANY - 1)]
+
+
+@in_loop
+async def test_many_partitions_of_one_topic_are_answered_in_portions(node: QuietNode) -> None:
+    await node.create("t")
+    count = 2 * PARTITIONS_PER_PORTION + 1
+    for kind in (PREFERRED, 7):
+        answer = await node.ask(request({"t": list(range(count))}, kind), 2)
+        assert [topic.topic for topic in answer.replica_election_results] == ["t"] * 3
+        told = [one.partition_id for topic in answer.replica_election_results for one in topic.partition_result]
+        assert told == list(range(count))

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from kwire.broker.fetch_sessions import FetchSession
 from kwire.broker.partition import Partition
-from kwire.broker.topics import Topic
+from kwire.broker.topics import NAME_LENGTH_MAX, Topic
 from kwire.errors import ErrorCode
 from kwire.wire.messages import FETCH
 from kwire.wire.messages.fetch import (
@@ -290,6 +290,22 @@ async def test_reader_that_gets_no_session_is_answered_all_the_same(tmp_path: Pa
             (told,) = (await other.fetch()).values()
             assert (offsets(told), other.session_id) == ([0], 0)
         assert await lucky.fetch() == {}
+
+
+@pytest.mark.parametrize("version", [7, 12])
+@in_loop
+async def test_names_that_no_topic_can_have_are_not_remembered(node: QuietNode, version: int) -> None:
+    """They may be long, and there is room for many partitions."""
+    overlong = Place("x" * (NAME_LENGTH_MAX + 1), ZERO_UUID, 0)
+    topic = await node.create("t")
+    other = Reader(node, version)
+    other.want([overlong, *places(topic)])
+    assert [one.error_code for one in (await other.fetch()).values()] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0]
+    assert not other.session_id
+    reader = await reader_of(node, topic, version)
+    reader.want([overlong])
+    assert await refusal(reader) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert len(node.services.fetch_sessions) == 0
 
 
 @in_some_versions

@@ -3,8 +3,11 @@
 import asyncio
 import errno
 import logging
+import time
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
+from string import ascii_letters
 
 import pytest
 
@@ -430,3 +433,30 @@ async def test_no_change_is_no_error(node: QuietNode, version: int) -> None:
     assert await code_of(node, version) is ErrorCode.NONE
     assert configs(node) == {"retention.ms": "5"}
     assert await alter(node, version) == []
+
+
+@in_loop
+async def test_expressions_that_take_long_hold_nobody_up(node: QuietNode) -> None:
+    """Such a class of characters takes milliseconds to be read, so a thread does that."""
+    expression = "(?i)" + "[\x01-\uffff]" * 150
+    asked = asyncio.ensure_future(edit(node, METRICS, "s", (SET, "match", f"client_id={expression}")))
+    turns = 0
+    while not asked.done():
+        turns += 1
+        await asyncio.sleep(0.001)
+    assert asked.result() == (0, None)
+    assert turns > 5
+
+
+@in_loop
+async def test_long_lists_grow_and_shrink_quickly(node: QuietNode) -> None:
+    """Compared each with each, these would take the loop seconds."""
+    names = ["".join(letters) for letters in product(ascii_letters, repeat=3)]
+    some, others = names[:8000], names[8000:16000]
+    assert await edit(node, METRICS, "s", (SET, "metrics", ",".join(some))) == (0, None)
+    began = time.process_time()
+    assert await edit(node, METRICS, "s", (APPEND, "metrics", ",".join([*some[1:], "x"]))) == (0, None)
+    assert await edit(node, METRICS, "s", (SUBTRACT, "metrics", ",".join(others))) == (0, None)
+    assert await edit(node, METRICS, "s", (SUBTRACT, "metrics", ",".join(some[:0:-1]))) == (0, None)
+    assert time.process_time() - began < 1
+    assert node.configs.overrides(METRICS, "s") == {"metrics": f"{some[0]},x"}

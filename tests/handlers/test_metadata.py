@@ -211,3 +211,7 @@ async def test_a_topic_named_twice_is_answered_once(node: QuietNode) -> None:
     for version in SINCE_12:
         answer = await node.ask(by_id(topic.topic_id, topic.topic_id), version)
         assert [one.name for one in answer.topics] == ["t"]
+        # Whatever it is called beside its id.
+        topics = [MetadataRequestTopic(name=name, topic_id=topic.topic_id) for name in ("a", "b", None)]
+        answer = await node.ask(MetadataRequest(topics=topics, allow_auto_topic_creation=False), version)
+        assert [one.name for one in answer.topics] == ["t"]

@@ -157,6 +157,16 @@ async def test_a_long_answer_is_made_in_turns(node: QuietNode, version: int, mon
 
 
 @in_loop
+async def test_many_partitions_of_one_topic_are_answered_in_portions(node: QuietNode) -> None:
+    await node.create("t")
+    count = 2 * turns.PARTITIONS_PER_PORTION + 1
+    partitions = [OffsetForLeaderPartition(partition=index, leader_epoch=0) for index in range(count)]
+    answer = await node.ask(request(*partitions), 4)
+    assert [topic.topic for topic in answer.topics] == ["t"] * 3
+    assert [one.partition for topic in answer.topics for one in topic.partitions] == list(range(count))
+
+
+@in_loop
 async def test_nothing_asked_nothing_answered(node: QuietNode) -> None:
     for version in OFFSET_FOR_LEADER_EPOCH.versions:
         assert (await node.ask(OffsetForLeaderEpochRequest(topics=[]), version)).topics == []

@@ -112,8 +112,9 @@ def test_a_log_moves_back_at_once(disk: SimulatedDisk) -> None:
 def test_what_is_appended_meanwhile_is_copied_too(disk: SimulatedDisk) -> None:
     directories = start(Machine(disk))
     log = open_log(directories)
+    put(log, 0)
     move = directories.begin_move(FOLDER, ID, "/b")
-    number = 0
+    number = 1
     move.prepare()
     for job_round in range(4):
         for job in move.plan(log).jobs():
@@ -193,6 +194,48 @@ def test_compaction_under_way_is_waited_for_and_its_result_is_copied(disk: Simul
     assert moved.clean_upto == old[-1].next_offset
     directories.close()
     assert values(open_log(start(Machine(disk.restarted())))) == kept
+
+
+def test_what_went_is_not_in_the_copy_though_a_round_was_only_planned(disk: SimulatedDisk) -> None:
+    files = Machine(disk)
+    directories = start(files)
+    log = open_log(directories)
+    for number in range(20):
+        put(log, number)
+    log.flush()
+    move = directories.begin_move(FOLDER, ID, "/b")
+    move.prepare()
+    copy_all(move, log)
+    old = list(log.segments())[:2]
+    new = write_new_segment(log, files, old, lambda header: header.base_offset % 2 == 1)
+    log.replace_segments(old, [new], old[-1].next_offset)
+    assert move.plan(log).is_rest()  # so it is left to the switch, which plans anew
+    moved = switch(move, log)
+    settle(move)
+    kept = [number for number in range(20) if number % 2 == 1 or number >= old[-1].next_offset]
+    assert values(moved) == kept
+    directories.close()
+    # What compaction has removed does not come back with its old files.
+    assert values(open_log(start(Machine(disk.restarted())))) == kept
+
+
+def test_a_copy_does_not_begin_with_what_an_earlier_one_has_left(disk: SimulatedDisk) -> None:
+    directories = start(Machine(disk))
+    log = open_log(directories)
+    for number in range(20):
+        put(log, number)
+    left = directories.begin_move(FOLDER, ID, "/b")
+    left.prepare()
+    copy_all(left, log)
+    log.advance_log_start_offset(8)
+    for segment in log.drop_segments():
+        segment.delete_files()
+    move = directories.begin_move(FOLDER, ID, "/b")
+    move.prepare()
+    copy_all(move, log)
+    moved = switch(move, log)
+    kept = {name for name in names(disk, "/b/t-0") if name.endswith(".log")}
+    assert kept == {f"{segment.base_offset:020d}.log" for segment in moved.segments()}
 
 
 def test_a_segment_whose_seal_is_in_work_gets_its_seal_in_the_new_place(disk: SimulatedDisk) -> None:
