@@ -31,6 +31,9 @@ _FD_FIRST: Final = 1000
 _KEPT_SHARES: Final = (0.0, 0.3, 0.7, 1.0)
 _TORN_SHARES: Final = (0.0, 0.0, 0.3)
 
+# What a disk without a bound says of its size.
+UNBOUNDED_BYTES = 1 << 50
+
 
 class Crashed(BaseException):
     """The process is gone. No handler for ordinary errors may see it."""
@@ -391,6 +394,10 @@ class SimulatedFiles(Files):
     def truncate(self, fd: int, size: int) -> None:
         self.disk.enter("truncate")
         self._cut(self._file(fd), size)
+
+    def space(self, path: str) -> tuple[int, int]:
+        free_bytes = self.disk.free_bytes
+        return UNBOUNDED_BYTES, UNBOUNDED_BYTES if free_bytes is None else free_bytes
 
     def _cut(self, file: SimulatedFile, size: int) -> None:
         before = len(file.blocks)
