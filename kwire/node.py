@@ -112,6 +112,8 @@ class Node:
         self._shared = Shared(HANDLERS, services, ServerMetrics({key: api.name for key, api in apis.items()}))
         self._configs.listen(topics.reconfigure)
         self._configs.listen(self._reconfigure)
+        # The last that takes long: from here on clients may come.
+        gc.collect()
         loop_metrics = LoopMetrics()
         self._stalls = StallProbe(loop_metrics)
         self._sweep = Sweep(self._shared)
@@ -138,7 +140,6 @@ class Node:
         self._is_ready = True
         self._keepers.moves.resume_soon()
         # What lives until the end need not be looked at by every collection.
-        gc.collect()
         gc.freeze()
 
     def _build_keepers(self, topics: Topics, clock: Clock) -> Keepers:
