@@ -48,6 +48,12 @@ class GroupSetting(Setting):
     most: str | None = None
 
 
+# What acts; the rest is accepted and shown.
+EFFECTIVE = frozenset(
+    {"consumer.assignment.interval.ms", "consumer.heartbeat.interval.ms", "consumer.session.timeout.ms"}
+)
+
+
 def _bounded(name: str, documentation: str, floor: int) -> GroupSetting:
     """The broker's names follow from the group's: consumer.x has group.consumer.x, group.consumer.min.x and .max.x."""
     kind, _, what = name.partition(".")
@@ -57,7 +63,7 @@ def _bounded(name: str, documentation: str, floor: int) -> GroupSetting:
         None,
         documentation,
         at_least(floor),
-        has_effect=False,
+        has_effect=name in EFFECTIVE,
         synonym=f"group.{kind}.{what}",
         least=f"group.{kind}.min.{what}",
         most=f"group.{kind}.max.{what}",

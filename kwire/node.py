@@ -17,6 +17,7 @@ from kwire.broker.dynamic_configs import DynamicConfigs
 from kwire.broker.features import Features
 from kwire.broker.fetch_sessions import FetchSessions
 from kwire.broker.keepers import Keepers
+from kwire.broker.lag import Lags
 from kwire.broker.log_dirs import LogDirs
 from kwire.broker.metadata_log import MetadataLog
 from kwire.broker.moves import Moves
@@ -30,8 +31,10 @@ from kwire.broker.upkeep import Upkeep
 from kwire.broker.worker_process import WorkerProcess
 from kwire.clock import Clock, SystemClock
 from kwire.config import Config
+from kwire.coordinator.group.consumer.configured import ConfiguredGroups
 from kwire.coordinator.group.coordinator import GroupCoordinator
 from kwire.coordinator.group.settings import GroupSettings
+from kwire.coordinator.group.topics_view import CatalogueView
 from kwire.handlers import HANDLERS
 from kwire.handlers.context import NodeFacts, Services
 from kwire.metastore import Change, EmbeddedMetaStore
@@ -39,6 +42,7 @@ from kwire.metrics import LoopMetrics, ServerMetrics
 from kwire.server.kafka import Shared
 from kwire.server.listener import Door, Sweep
 from kwire.server.stalls import StallProbe
+from kwire.web.group_reports import GroupReports
 from kwire.web.services import WebServices
 from storage.directories import LogDirectories
 from storage.errors import StorageError
@@ -90,6 +94,8 @@ class Node:
             clock=clock,
             call_later=asyncio.get_running_loop().call_later,
             settings=self._group_settings(topics),
+            topics=CatalogueView(topics.catalogue),
+            consumer_settings=ConfiguredGroups(self._configs),
         )
         apis = {key: handler.api for key, handler in HANDLERS.items()}
         features = Features(self._metastore, apis)
@@ -124,6 +130,7 @@ class Node:
         if self.config.http is not None:
             web = WebServices(
                 topics,
+                GroupReports(groups, Lags(topics, self._store, self._files, self._cold_reads, clock)),
                 self._shared.metrics,
                 loop_metrics,
                 lambda: self._is_ready,
@@ -138,6 +145,7 @@ class Node:
             self.http = module.HttpServer(self.config.http, web)
             await self.http.open()
         self._is_ready = True
+        groups.load()
         self._keepers.moves.resume_soon()
         # What lives until the end need not be looked at by every collection.
         gc.freeze()
@@ -245,6 +253,8 @@ class Node:
             max_session_timeout_ms=groups.session_timeout_ms_max,
             max_size=groups.member_count_max,
             offset_metadata_max_bytes=groups.offset_metadata_bytes_max,
+            offsets_retention_ms=groups.offsets_retention_ms,
+            offsets_retention_check_interval_ms=groups.offsets_retention_check_interval_ms,
             offsets_topic_num_partitions=len(offsets.partitions) if offsets else groups.offsets_partition_count,
         )
 

@@ -57,6 +57,8 @@ class Catalogue:
         self._ordered: list[str] = []
         self._unordered: dict[str, None] = {}
         self.partition_count = 0
+        # Another number after every change of what topics there are, or how many partitions they have.
+        self.revision = 0
         for key, entry in metastore.entries(KEY_PREFIX):
             value = entry.value
             if value["configs"]:
@@ -141,6 +143,7 @@ class Catalogue:
             del self._names_by_look[look(facts.name)]
         self._partition_counts.pop(facts.name, None)
         self.partition_count -= facts.partition_count
+        self.revision += 1
 
     async def _change(self, facts: TopicFacts, value: dict[str, Any] | None) -> int:
         try:
@@ -175,6 +178,8 @@ class Catalogue:
 
     def _count(self, name: str, more: int, partition_count: int) -> None:
         self.partition_count += more
+        if more:
+            self.revision += 1
         if partition_count != 1:
             self._partition_counts[name] = partition_count
 

@@ -39,6 +39,9 @@ class CoordinatorLog:
         offset = log.log_start_offset
         while offset < partition.high_watermark:
             view = partition.read(offset, REPLAY_BYTES).view
+            if not view:
+                # A gap that compaction left before something damaged: there is no way on.
+                raise DamagedLog(f"{self._topic_name}-{shard} cannot be read from offset {offset} on")
             position = 0
             while position < len(view):
                 header = parse_header(view, position)

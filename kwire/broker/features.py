@@ -27,6 +27,11 @@ class Feature(NamedTuple):
     last_level: int
     api_keys: Sequence[int] = ()
 
+    def fitted(self, stored: Mapping[str, int]) -> int:
+        """Its level where these were agreed on: one that is new begins at its last level, and a level that is gone
+        becomes the nearest there is."""
+        return min(max(stored.get(self.name, self.last_level), self.first_level), self.last_level)
+
     @property
     def levels(self) -> str:
         return str(self.last_level) if self.first_level == self.last_level else f"{self.first_level}-{self.last_level}"
@@ -80,7 +85,9 @@ class Features:
 
     def level(self, name: str) -> int:
         """The agreed level; 0 for what is not supported."""
-        return self.finalized.levels.get(name, 0)
+        feature = self.supported.get(name)
+        entry = self._metastore.get(KEY)
+        return feature.fitted(entry.value if entry else {}) if feature else 0
 
     async def register(self) -> None:
         """Write down what this version of the server makes of the levels: other levels need another epoch."""
@@ -110,11 +117,7 @@ class Features:
                 return
 
     def _fitted(self, stored: Mapping[str, int]) -> dict[str, int]:
-        """A feature that is new here begins at its last level; a level that is gone becomes the nearest there is."""
-        return {
-            name: min(max(stored.get(name, feature.last_level), feature.first_level), feature.last_level)
-            for name, feature in self.supported.items()
-        }
+        return {name: feature.fitted(stored) for name, feature in self.supported.items()}
 
     def _check(self, name: str, asked: FeatureUpdate, now: int) -> None:
         problem = self._problem(name, asked, now)

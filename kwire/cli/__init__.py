@@ -11,6 +11,7 @@ from collections.abc import Sequence
 NOUNS = {
     "serve": "run the server",
     "topic": "list, create, describe and delete topics",
+    "group": "list, describe, delete and reset consumer groups",
     "log": "check and print the files of a data directory",
     "wire": "print captured frames of the Kafka protocol",
 }

@@ -126,6 +126,7 @@ def _record(header: Any, record: Any, is_group_topic: bool) -> dict[str, Any]:
 
 
 def _group_record(key: bytes, value: bytes | None) -> dict[str, Any] | None:
+    from kwire.coordinator.group.consumer.records import ConsumerGroupRecord
     from kwire.coordinator.group.records import GroupMetadataRecord, decode_record
     from kwire.wire.errors import WireError
 
@@ -138,4 +139,6 @@ def _group_record(key: bytes, value: bytes | None) -> dict[str, Any] | None:
     content = None if record.value is None else to_plain(record.value)
     if isinstance(record, GroupMetadataRecord):
         return {"type": "group", "group": record.group_id, "value": content}
+    if isinstance(record, ConsumerGroupRecord):
+        return {"type": record.kind_name, "group": record.group_id, "subject": record.subject, "value": content}
     return {"type": "offset", **to_plain(record.key), "value": content}

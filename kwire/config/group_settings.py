@@ -1,17 +1,32 @@
 """Broker settings of the newer group protocols: consumer (KIP-848), share and streams groups.
 
 Each kind of group has a value for all groups, and bounds for what one group may set instead (`kwire/group_config.py`).
-The protocols themselves are not served yet, so no row has an effect beyond those bounds.
+Share and streams groups are not served yet, so their rows have no effect beyond those bounds.
 """
 
-from kwire.config.setting import INT_MAX, Kind, Setting, at_least, between
+from kwire.config.setting import INT_MAX, Kind, Rule, Setting, SettingValue, at_least, between
+
+MIGRATION_POLICIES = ("bidirectional", "upgrade", "downgrade", "disabled")
+
+
+def _assignors_problem(value: SettingValue) -> str | None:
+    assert isinstance(value, tuple)
+    if value and all(entry in ("uniform", "range") for entry in value):
+        return None
+    return "Expected one or more of uniform, range"
+
+
+def _migration_policy_problem(value: SettingValue) -> str | None:
+    """Kafka takes it in any case."""
+    assert isinstance(value, str)
+    return None if value.lower() in MIGRATION_POLICIES else f"String must be one of: {', '.join(MIGRATION_POLICIES)}"
 
 
 def _bounded(
-    kind: str, what: str, default: int, least: int, most: int, meaning: str, floor: int
+    kind: str, what: str, default: int, least: int, most: int, meaning: str, floor: int, *, has_effect: bool = False
 ) -> tuple[Setting, ...]:
     def row(name: str, value: int, documentation: str) -> Setting:
-        return Setting(name, Kind.INT, value, documentation, at_least(floor), has_effect=False)
+        return Setting(name, Kind.INT, value, documentation, at_least(floor), has_effect=has_effect)
 
     return (
         row(f"group.{kind}.{what}", default, f"{meaning}."),
@@ -24,21 +39,63 @@ def _common(kind: str) -> tuple[Setting, ...]:
     """What all three kinds of groups have."""
     return (
         *_bounded(
-            kind, "session.timeout.ms", 45000, 45000, 60000, f"A member of a {kind} group silent for so long is out", 1
+            kind,
+            "session.timeout.ms",
+            45000,
+            45000,
+            60000,
+            f"A member of a {kind} group silent for so long is out",
+            1,
+            has_effect=kind == "consumer",
         ),
         *_bounded(
-            kind, "heartbeat.interval.ms", 5000, 5000, 15000, f"Time between two heartbeats in a {kind} group", 1
+            kind,
+            "heartbeat.interval.ms",
+            5000,
+            5000,
+            15000,
+            f"Time between two heartbeats in a {kind} group",
+            1,
+            has_effect=kind == "consumer",
         ),
         *_bounded(
-            kind, "assignment.interval.ms", 1000, 0, 15000, f"Least time between two assignments of a {kind} group", 0
+            kind,
+            "assignment.interval.ms",
+            1000,
+            0,
+            15000,
+            f"Least time between two assignments of a {kind} group that reads many partitions",
+            0,
+            has_effect=kind == "consumer",
         ),
     )
 
 
 GROUP_PROTOCOL_SETTINGS = (
     *_common("consumer"),
+    Setting("group.consumer.max.size", Kind.INT, INT_MAX, "Most members of a consumer group.", at_least(1)),
     Setting(
-        "group.consumer.max.size", Kind.INT, INT_MAX, "Most members of a consumer group.", at_least(1), has_effect=False
+        "group.consumer.assignors",
+        Kind.LIST,
+        ("uniform", "range"),
+        "Ways to share partitions in a consumer group: uniform, range. The first is used where no member asks for one.",
+        Rule("one or more of uniform, range", _assignors_problem),
+    ),
+    Setting(
+        "group.consumer.migration.policy",
+        Kind.STRING,
+        "bidirectional",
+        "Which groups with members may change their protocol: upgrade is from classic to consumer, downgrade from "
+        "consumer to classic, bidirectional both, disabled none.",
+        Rule("one of " + ", ".join(MIGRATION_POLICIES), _migration_policy_problem),
+    ),
+    Setting(
+        "group.consumer.regex.refresh.interval.ms",
+        Kind.INT,
+        600000,
+        "How often the topics of a regular expression are looked for; kwire looks whenever topics have changed.",
+        at_least(10000),
+        has_effect=False,
     ),
     *_common("share"),
     Setting(

@@ -493,9 +493,15 @@ _GROUPS = (
         "offsets.retention.minutes",
         Kind.INT,
         10080,
-        "How long an empty group keeps its offsets.",
+        "How long offsets are kept that nobody uses: after the last member has left, or the last commit.",
         at_least(1),
-        has_effect=False,
+    ),
+    Setting(
+        "offsets.retention.check.interval.ms",
+        Kind.LONG,
+        600000,
+        "How often offsets are looked for whose time is over, and groups without members and offsets.",
+        at_least(1),
     ),
     Setting(
         "group.initial.rebalance.delay.ms",

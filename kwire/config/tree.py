@@ -74,6 +74,7 @@ class GroupsConfig(NamedTuple):
     member_count_max: int
     offset_metadata_bytes_max: int
     offsets_retention_ms: int
+    offsets_retention_check_interval_ms: int
     offsets_partition_count: int
     offsets_segment_bytes: int
 
@@ -201,6 +202,7 @@ def _groups(values: Values) -> GroupsConfig:
         member_count_max=values.number("group.max.size"),
         offset_metadata_bytes_max=values.number("offset.metadata.max.bytes"),
         offsets_retention_ms=values.number("offsets.retention.minutes") * 60_000,
+        offsets_retention_check_interval_ms=values.number("offsets.retention.check.interval.ms"),
         offsets_partition_count=values.number("offsets.topic.num.partitions"),
         offsets_segment_bytes=values.number("offsets.topic.segment.bytes"),
     )

@@ -1,10 +1,14 @@
 """The one place where a coordinator's callback becomes something a handler can wait for."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from itertools import islice
 from typing import Generic, TypeVar
 
 from kwire.coordinator.group.coordinator import GroupCoordinator, NamesGroup
+
+# Groups that one request asks about in one turn of the loop; a request can name very many.
+ASKED_PER_TURN = 100
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -16,40 +20,54 @@ def answer_of(coordinator: GroupCoordinator, command: NamesGroup[A], shape: Call
 
     Most heartbeats are answered within the call; they never cost a future.
     """
-    slot: _Slot[R] = _Slot()
-    coordinator.ask(command, lambda answer: slot.put(shape(answer)))
+    slot = _Slot(shape)
+    coordinator.ask(command, slot.put)
     return slot.take()
 
 
-def all_of(responses: Sequence[R | Awaitable[R]], shape: Callable[[list[R]], S]) -> S | Awaitable[S]:
-    """Several answers as one: at once if all are there, else when the last has come."""
-    if any(isinstance(response, Awaitable) for response in responses):
-        return _gathered(responses, shape)
-    return shape([response for response in responses if not isinstance(response, Awaitable)])
+def all_of(responses: Iterable[R | Awaitable[R]], shape: Callable[[list[R]], S]) -> S | Awaitable[S]:
+    """Several answers as one: at once if they are few and all there, else when the last has come.
+
+    Questions are asked as `responses` are taken, which is done in turns.
+    """
+    left = iter(responses)
+    first = list(islice(left, ASKED_PER_TURN))
+    if len(first) == ASKED_PER_TURN or any(isinstance(response, Awaitable) for response in first):
+        return _gathered(first, left, shape)
+    return shape([response for response in first if not isinstance(response, Awaitable)])
 
 
-async def _gathered(responses: Sequence[R | Awaitable[R]], shape: Callable[[list[R]], S]) -> S:
-    return shape([await response if isinstance(response, Awaitable) else response for response in responses])
+async def _gathered(some: list[R | Awaitable[R]], left: Iterator[R | Awaitable[R]], shape: Callable[[list[R]], S]) -> S:
+    answers: list[R] = []
+    while some:
+        answers += [await response if isinstance(response, Awaitable) else response for response in some]
+        await asyncio.sleep(0)
+        some = list(islice(left, ASKED_PER_TURN))
+    return shape(answers)
 
 
-class _Slot(Generic[R]):
+class _Slot(Generic[A, R]):
     """Room for one response, and for the future of whoever came before it."""
 
-    __slots__ = ("_future", "_response")
+    __slots__ = ("_future", "_has_response", "_response", "_shape")
 
-    def __init__(self) -> None:
-        self._response: list[R] = []
+    _response: R
+
+    def __init__(self, shape: Callable[[A], R]) -> None:
+        self._shape = shape
+        self._has_response = False
         self._future: asyncio.Future[R] | None = None
 
-    def put(self, response: R) -> None:
+    def put(self, answer: A) -> None:
         if self._future is None:
-            self._response.append(response)
+            self._response = self._shape(answer)
+            self._has_response = True
         elif not self._future.done():
             # Done before the answer came means cancelled: the client has gone.
-            self._future.set_result(response)
+            self._future.set_result(self._shape(answer))
 
     def take(self) -> R | Awaitable[R]:
-        if self._response:
-            return self._response[0]
+        if self._has_response:
+            return self._response
         self._future = asyncio.get_running_loop().create_future()
         return self._future

@@ -12,23 +12,26 @@ Rules it keeps:
 """
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from kwire.clock import Clock
 from kwire.errors import ErrorCode, KafkaError
-from kwire.wire.errors import WireError
 from storage.errors import StorageError
 
 logger = logging.getLogger(__name__)
 
 # How long records are applied before the loop gets its turn; a shard that takes longer answers "loading" meanwhile.
 REPLAY_TURN_SECONDS = 0.005
-# The pause between two such turns, so that loading takes no more than half of the loop.
+# The pause between two such turns, whichever shards they are for, so that loading takes no more than half of the loop.
 REPLAY_PAUSE_SECONDS = 0.005
 # Commands of one shard that wait for an answer (joins, syncs); more are told to come back.
 WAITING_COMMANDS_MAX = 100_000
+# Names whose shard is remembered, if they are not longer than this: Java's hash takes Python a while.
+REMEMBERED_NAMES_MAX = 20_000
+REMEMBERED_NAME_CHARACTERS_MAX = 128
 
 A = TypeVar("A")
 Answer_co = TypeVar("Answer_co", covariant=True)
@@ -117,14 +120,26 @@ M = TypeVar("M", bound=StateMachine)
 class _Shard(Generic[M]):
     """One partition of the internal topic: its state, who waits for an answer, and its one timer."""
 
-    __slots__ = ("armed_ms", "end_offset", "index", "is_loaded", "machine", "replay", "timer", "waiting")
+    __slots__ = (
+        "armed_ms",
+        "committed_offset",
+        "end_offset",
+        "index",
+        "is_loaded",
+        "machine",
+        "replay",
+        "timer",
+        "waiting",
+    )
 
     def __init__(self, index: int, machine: M) -> None:
         self.index = index
         self.machine = machine
         self.is_loaded = False
         self.replay: Iterator[KeyValue] | None = None
+        # Behind the last record appended since the replay, and how far those are known to be committed.
         self.end_offset = 0
+        self.committed_offset = 0
         self.waiting: dict[Command[Any], Callable[[Any], None]] = {}
         self.timer: Timer | None = None
         self.armed_ms: int | None = None
@@ -148,11 +163,22 @@ class CoordinatorRuntime(Generic[M]):
         self._clock = clock
         self._call_later = call_later
         self._shards: dict[int, _Shard[M]] = {}
+        # Those that are not loaded yet; their turns follow one another.
+        self._loading: deque[_Shard[M]] = deque()
+        self._replay_timer: Timer | None = None
+        self._remembered: dict[str, int] = {}
         self._is_closed = False
 
     def shard_of(self, key: str) -> int:
         """The partition that keeps a group or a transactional id: Kafka's choice, so that its tools find it."""
-        return _positive(java_hash(key)) % self._shard_count
+        index = self._remembered.get(key)
+        if index is None:
+            index = _positive(java_hash(key)) % self._shard_count
+            if len(key) <= REMEMBERED_NAME_CHARACTERS_MAX:
+                if len(self._remembered) >= REMEMBERED_NAMES_MAX:
+                    self._remembered.clear()
+                self._remembered[key] = index
+        return index
 
     def submit(self, key: str, command: Command[A], reply: Callable[[A], None]) -> None:
         """Run a command on the shard of `key`; `reply` is called once, now or later."""
@@ -181,6 +207,8 @@ class CoordinatorRuntime(Generic[M]):
     def close(self) -> None:
         """Stop the timers and tell whoever waits to look for another coordinator."""
         self._is_closed = True
+        if self._replay_timer is not None:
+            self._replay_timer.cancel()
         for shard in self._shards.values():
             if shard.timer is not None:
                 shard.timer.cancel()
@@ -197,15 +225,27 @@ class CoordinatorRuntime(Generic[M]):
         shard = self._shards.get(index)
         if shard is None:
             shard = self._shards[index] = _Shard(index, self._new_machine())
-            self._replay_turn(shard)
+            self._loading.append(shard)
+            if self._replay_timer is None:
+                self._replay_turn()
         if shard.is_loaded:
             return shard
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if index in self._shards else ErrorCode.COORDINATOR_NOT_AVAILABLE
 
-    def _replay_turn(self, shard: _Shard[M]) -> None:
-        """Apply some records; come back for the rest in the next turn of the loop."""
-        if self._is_closed:
-            return
+    def _replay_turn(self) -> None:
+        """Load the first shard in line, or some of it; come back for the rest and for the others."""
+        shard = self._loading.popleft()
+        try:
+            if not self._replay(shard):
+                self._loading.append(shard)
+        finally:
+            if self._loading:
+                self._replay_timer = self._call_later(REPLAY_PAUSE_SECONDS, self._replay_turn)
+            else:
+                self._replay_timer = None
+
+    def _replay(self, shard: _Shard[M]) -> bool:
+        """Apply some records; whether that is over, for better or worse."""
         try:
             if shard.replay is None:
                 shard.replay = iter(self._log.replay(shard.index))
@@ -213,18 +253,17 @@ class CoordinatorRuntime(Generic[M]):
             for key, value in shard.replay:
                 shard.machine.apply(key, value)
                 if self._clock.monotonic() >= turn_end:
-                    shard.timer = self._call_later(REPLAY_PAUSE_SECONDS, lambda: self._replay_turn(shard))
-                    return
-        except (StorageError, WireError):
+                    return False
+        except Exception:
             # Better no coordinator than one that forgot a commit: the next request tries to load again.
             logger.exception("coordinator shard %d cannot be loaded", shard.index)
             del self._shards[shard.index]
-            return
+            return True
         shard.replay = None
-        shard.timer = None
         shard.is_loaded = True
         shard.machine.loaded(self._moment())
         self._arm(shard)
+        return True
 
     # Deciding
 
@@ -234,11 +273,11 @@ class CoordinatorRuntime(Generic[M]):
     def _run(self, shard: _Shard[M], command: Command[Any]) -> None:
         moment = self._moment()
         try:
-            self._carry_out(shard, shard.machine.step(command, moment), moment)
+            self._carry_out(shard, command, shard.machine.step(command, moment), moment)
         finally:
             self._arm(shard)
 
-    def _carry_out(self, shard: _Shard[M], result: Result, moment: Moment) -> None:
+    def _carry_out(self, shard: _Shard[M], command: Command[Any], result: Result, moment: Moment) -> None:
         replies = result.replies
         if result.records:
             try:
@@ -247,7 +286,12 @@ class CoordinatorRuntime(Generic[M]):
                 # Without a topic nobody has looked for a coordinator yet: the answer says so, the log need not.
                 if not isinstance(error, LookupError):
                     logger.exception("coordinator shard %d cannot append", shard.index)
-                replies = [Reply(r.command, r.command.refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)) for r in replies]
+                # What is too large stays so: a client that tries again for ever is not helped.
+                is_too_large = isinstance(error, KafkaError) and error.code is ErrorCode.MESSAGE_TOO_LARGE
+                code = ErrorCode.UNKNOWN_SERVER_ERROR if is_too_large else ErrorCode.COORDINATOR_NOT_AVAILABLE
+                # Also who was to wait is told: what would have answered it later may not have come to be.
+                refused = dict.fromkeys((*(reply.command for reply in replies), command))
+                replies = [Reply(one, one.refused(code)) for one in refused]
             else:
                 for key, value in result.records:
                     shard.machine.apply(key, value)
@@ -258,11 +302,12 @@ class CoordinatorRuntime(Generic[M]):
                 for command, answer in replies
                 if (reply := shard.waiting.pop(command, None)) is not None
             ]
-            if shard.end_offset:
-                self._log.on_committed(shard.index, shard.end_offset, partial(_answer, waiting))
+            end_offset = shard.end_offset
+            if end_offset > shard.committed_offset:
+                self._log.on_committed(shard.index, end_offset, partial(_answer, shard, end_offset, waiting))
             else:
-                # Nothing was appended since the replay, and what was replayed is committed.
-                _answer(waiting, None)
+                # What was replayed is committed, and so is everything since then.
+                _answer(shard, end_offset, waiting, None)
 
     # Time
 
@@ -280,14 +325,23 @@ class CoordinatorRuntime(Generic[M]):
     def _on_timer(self, shard: _Shard[M]) -> None:
         shard.timer = None
         shard.armed_ms = None
-        try:
-            for command in shard.machine.due(self._moment().steady_ms):
+        for command in shard.machine.due(self._moment().steady_ms):
+            try:
                 self._run(shard, command)
-        finally:
-            self._arm(shard)
+            except Exception:
+                # The deadlines of others are not to be forgotten for it.
+                logger.exception("a deadline in coordinator shard %d", shard.index)
+        self._arm(shard)
 
 
-def _answer(waiting: list[tuple[Callable[[Any], None], Command[Any], Any]], error: KafkaError | None) -> None:
+def _answer(
+    shard: _Shard[Any],
+    end_offset: int,
+    waiting: list[tuple[Callable[[Any], None], Command[Any], Any]],
+    error: KafkaError | None,
+) -> None:
+    if error is None and end_offset > shard.committed_offset:
+        shard.committed_offset = end_offset
     for reply, command, answer in waiting:
         # Not committed: whether the decision survives is unknown, so nobody is told that it was taken.
         reply(answer if error is None else command.refused(ErrorCode.COORDINATOR_NOT_AVAILABLE))

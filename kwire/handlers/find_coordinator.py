@@ -2,7 +2,8 @@
 
 - This node coordinates every group; the topic that groups are stored in is made when the first is looked for.
 - Transactional ids and share groups are refused until they are served. Any other kind of key is an invalid request.
-- 1: key type and error message. 4: several keys. 5: clients understand TRANSACTION_ABORTABLE. 6: share groups.
+- 1: key type and error message. 4: several keys. 5: clients understand TRANSACTION_ABORTABLE. 6: share groups; before,
+  their key type is an invalid request.
 """
 
 from kwire.errors import ErrorCode, KafkaError
@@ -13,6 +14,7 @@ GROUP = 0
 TRANSACTION = 1
 SHARE = 2
 FIRST_VERSION_OF_SEVERAL_KEYS = 4
+FIRST_VERSION_OF_SHARE_GROUPS = 6
 
 
 async def handle(context: Context, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
@@ -40,6 +42,6 @@ async def _error(context: Context, key_type: int) -> tuple[ErrorCode, str]:
         return ErrorCode.NONE, ""
     if key_type == TRANSACTION:
         return ErrorCode.UNSUPPORTED_VERSION, "transactions are not served yet"
-    if key_type == SHARE:
+    if key_type == SHARE and context.api_version >= FIRST_VERSION_OF_SHARE_GROUPS:
         return ErrorCode.UNSUPPORTED_VERSION, "share groups are not served yet"
     return ErrorCode.INVALID_REQUEST, f"there is no coordinator for keys of type {key_type}"

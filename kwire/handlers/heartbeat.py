@@ -1,6 +1,8 @@
 """Heartbeat 0-4: a member of a classic group is alive, and hears whether it has to join again.
 
 - Answered REBALANCE_IN_PROGRESS while the group waits for its members to join; that renews the session all the same.
+- Answered NONE while the group is being loaded, as Kafka does: nobody's session runs yet, and of the clients aiokafka
+  gives up its consumer at any other word.
 - 1: throttling. 3: group instance id, so that a replaced static member is fenced. 4 is flexible.
 """
 
@@ -24,4 +26,5 @@ def handle(context: Context, request: HeartbeatRequest) -> HeartbeatResponse | A
 
 
 def _response(error: ErrorCode) -> HeartbeatResponse:
-    return HeartbeatResponse(error_code=error)
+    is_loading = error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    return HeartbeatResponse(error_code=ErrorCode.NONE if is_loading else error)

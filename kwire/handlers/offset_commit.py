@@ -2,7 +2,8 @@
 
 - Topics and partitions that do not exist are refused one by one; the others are stored in one append.
 - 2-4: a retention time of its own. 3: throttling. 6: leader epoch. 7: group instance id.
-- 9: consumer-protocol groups (errors for a stale member epoch). 10: topic ids instead of names.
+- 9: consumer-protocol groups (errors for a stale member epoch); a generation of a group that does not exist is
+  GROUP_ID_NOT_FOUND, before it was ILLEGAL_GENERATION. 10: topic ids instead of names.
 """
 
 from collections.abc import Awaitable
@@ -20,6 +21,7 @@ from kwire.wire.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 
+FIRST_VERSION_OF_NOT_FOUND = 9
 FIRST_VERSION_OF_TOPIC_IDS = 10
 
 
@@ -65,6 +67,7 @@ def handle(context: Context, request: OffsetCommitRequest) -> OffsetCommitRespon
         member_id=request.member_id,
         group_instance_id=request.group_instance_id,
         retention_time_ms=request.retention_time_ms,
+        knows_group_id_not_found=context.api_version >= FIRST_VERSION_OF_NOT_FOUND,
         offsets=offsets,
     )
     return answer_of(context.services.groups, command, fill)

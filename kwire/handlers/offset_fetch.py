@@ -41,7 +41,7 @@ FIRST_VERSION_OF_TOPIC_IDS = 10
 
 def handle(context: Context, request: OffsetFetchRequest) -> OffsetFetchResponse | Awaitable[OffsetFetchResponse]:
     if context.api_version >= FIRST_VERSION_OF_SEVERAL_GROUPS:
-        answers = [_fetch_group(context, group) for group in request.groups]
+        answers = (_fetch_group(context, group) for group in request.groups)
         return all_of(answers, lambda groups: OffsetFetchResponse(groups=groups))
     topics = None if request.topics is None else [_to_fetch(topic) for topic in request.topics]
     command = FetchOffsets(group_id=request.group_id, topics=topics)
@@ -114,7 +114,9 @@ def _fetch_group(
         topics = _by_id(context, asked.topics, unknown)
     elif asked.topics is not None:
         topics = [_to_fetch(topic) for topic in asked.topics]
-    command = FetchOffsets(group_id=asked.group_id, topics=topics)
+    command = FetchOffsets(
+        group_id=asked.group_id, topics=topics, member_id=asked.member_id, member_epoch=asked.member_epoch
+    )
 
     def shape(answer: FetchAnswer) -> OffsetFetchResponseGroup:
         if answer.error is not ErrorCode.NONE:

@@ -1,5 +1,5 @@
-"""GET /metrics: every number of this node in Prometheus' text format. Each metric is declared once, here or in
-`storage_metrics.py`.
+"""GET /metrics: every number of this node in Prometheus' text format. Each metric is declared once, here, in
+`storage_metrics.py` or in `group_metrics.py`.
 
 Families are built when asked for, from plain counters, so series of deleted topics vanish by themselves. Labels are
 bounded: API names are a fixed set; with more topics than a bound, those in use since the start have series of their
@@ -17,6 +17,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
 from kwire.metrics import LATENCY_BOUNDS
+from kwire.web.group_metrics import group_text
 from kwire.web.services import WebServices
 from kwire.web.storage_metrics import storage_families
 
@@ -28,7 +29,8 @@ async def scrape(services: WebServices, request: web.Request) -> web.Response:
     sizes, others = await services.stored_sizes.by_topic(TOPIC_SERIES_MAX)
     registry = CollectorRegistry(auto_describe=False)
     registry.register(NodeCollector(services, sizes, others))
-    return web.Response(body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+    body = generate_latest(registry) + await group_text(services.groups)
+    return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
 class NodeCollector(Collector):

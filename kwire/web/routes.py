@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from aiohttp import web
 
-from kwire.web import health, metrics
+from kwire.web import groups, health, metrics
 from kwire.web.services import WebServices
 
 
@@ -19,4 +19,6 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/healthz", health.alive),
     Route("GET", "/readyz", health.ready),
     Route("GET", "/metrics", metrics.scrape),
+    Route("GET", "/api/v1/groups", groups.list_groups),
+    Route("GET", "/api/v1/groups/{group}", groups.describe_group),
 )

@@ -8,11 +8,13 @@ from kwire.broker.keepers import Keepers
 from kwire.broker.stored_sizes import StoredSizes
 from kwire.broker.topics import Topics
 from kwire.metrics import LoopMetrics, ServerMetrics
+from kwire.web.group_reports import GroupReports
 
 
 @dataclass(frozen=True, slots=True)
 class WebServices:
     topics: Topics
+    groups: GroupReports
     server_metrics: ServerMetrics
     loop_metrics: LoopMetrics
     is_ready: Callable[[], bool]

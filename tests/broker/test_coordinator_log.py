@@ -8,6 +8,7 @@ from kwire.broker.topics import OFFSETS_TOPIC
 from kwire.errors import ErrorCode, KafkaError
 from storage.batch import Record, build_batch, check_batch
 from storage.errors import DamagedLog
+from storage.reads import LogRead
 from tests.support.node import QuietNode, in_loop
 
 KeyValue = tuple[bytes, bytes | None]
@@ -136,3 +137,23 @@ async def test_commit_is_told_when_the_watermark_is_there(node: QuietNode) -> No
     assert told == ["one"]
     log.append(0, [(b"b", b"")], node.clock.now_ms())
     assert told == ["one", "two"]
+
+
+@in_loop
+async def test_gap_before_something_damaged_ends_the_replay(node: QuietNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = await open_log(node)
+    topic = node.topics.get(OFFSETS_TOPIC)
+    assert topic is not None
+    partition = topic.partitions[0]
+    for number in range(4):
+        log.append(0, [(f"{number}".encode(), b"")], node.clock.now_ms())
+    read = partition.log.read
+
+    def read_up_to_the_gap(offset: int, max_bytes: int, upto: int, *, at_least_one: bool = True) -> LogRead:
+        return read(offset, max_bytes, min(upto, 2), at_least_one=at_least_one)
+
+    monkeypatch.setattr(type(partition.log), "read", staticmethod(read_up_to_the_gap))
+    replay = log.replay(0)
+    assert [next(replay)[0] for _ in range(2)] == [b"0", b"1"]
+    with pytest.raises(DamagedLog):
+        next(replay)

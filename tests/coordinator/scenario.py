@@ -8,16 +8,23 @@ what was appended, which requests were answered and how, each behind the time in
     0 A MEMBER_ID_REQUIRED member=a-1
 
 The first word after a request command is the name by which its answer appears. Other commands: `advance <ms>`,
-`show`, `restart`, `fail` and `heal` (appends), `hold` and `release` (commits), `settings` (first block only).
+`show`, `restart`, `fail` and `heal` (appends), `hold` and `release` (commits), `settings` (first block only), `topic`
+and `consumers`. What consumer groups are asked is in `consumer_scenario.py`.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from kwire.coordinator.group.classic import ClassicGroup
 from kwire.coordinator.group.commands import (
     CommitOffsets,
+    DeleteGroup,
+    DeleteOffsets,
+    DeleteOffsetsAnswer,
+    DescribeAnswer,
+    DescribeGroup,
     FetchAnswer,
     FetchOffsets,
     Heartbeat,
@@ -26,13 +33,35 @@ from kwire.coordinator.group.commands import (
     LeaveAnswer,
     LeaveGroup,
     LeavingMember,
+    ListedGroup,
+    ListGroups,
     OffsetToCommit,
+    PartitionOfTopic,
     SyncAnswer,
     SyncGroup,
     TopicToFetch,
 )
+from kwire.coordinator.group.consumer.commands import DescribeConsumerGroup
+from kwire.coordinator.group.consumer.records import ConsumerGroupRecord
 from kwire.coordinator.group.coordinator import NamesGroup
+from kwire.coordinator.group.embedded import read_assignment
 from kwire.coordinator.group.records import GroupMetadataRecord, OffsetCommitRecord, decode_record
+from kwire.coordinator.group.settings import MigrationPolicy
+from kwire.coordinator.group.subscriptions import subscribed_topics
+from kwire.wire.codec import encode_message
+from kwire.wire.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    OwnedTopicPartition,
+    TopicPartition,
+)
+from kwire.wire.errors import WireError
+from tests.coordinator.consumer_scenario import (
+    consumer_heartbeat,
+    show_consumer_answer,
+    show_consumer_group,
+    show_consumer_record,
+)
 from tests.coordinator.world import World
 
 DIVIDER = "----"
@@ -100,8 +129,37 @@ class Scenario:
         groups = sorted(self._world.groups.groups(), key=lambda group: group.group_id)
         for group in groups:
             self._trace.extend(_show_group(group))
-        if not groups:
+        consumer_groups = sorted(self._world.groups.consumer_groups(), key=lambda group: group.group_id)
+        for consumer_group in consumer_groups:
+            self._trace.extend(show_consumer_group(consumer_group, self._world.topics))
+        if not groups and not consumer_groups:
             self._trace.append("no groups")
+
+    def _topic(self, rest: list[str]) -> None:
+        """Topics as `name:partitions`, made or widened; with no partitions, deleted."""
+        if not self._world.has_topics:
+            self._world.with_topics()
+        for one in rest:
+            name, _, count = one.partition(":")
+            if count == "0":
+                self._world.topics.drop(name)
+            else:
+                self._world.topics.put(name, int(count))
+
+    def _consumers(self, rest: list[str]) -> None:
+        """Settings of consumer groups, `assignors` as `a+b`, `migration_policy` by its name."""
+        readers: dict[str, Callable[[str], Any]] = {
+            "assignors": lambda value: tuple(value.split("+")),
+            "migration_policy": MigrationPolicy,
+        }
+        given = {name: readers.get(name, int)(value) for name, value in _arguments(rest).items()}
+        self._world.consumer_settings = replace(self._world.consumer_settings, **given)
+
+    def _beat(self, rest: list[str]) -> None:
+        self._ask(rest[0], consumer_heartbeat(_arguments(rest[1:]), self._world))
+
+    def _inspect(self, rest: list[str]) -> None:
+        self._ask(rest[0], DescribeConsumerGroup(group_id=_arguments(rest[1:]).get("group", "g")))
 
     def _join(self, rest: list[str]) -> None:
         asked = _arguments(rest[1:])
@@ -115,7 +173,9 @@ class Scenario:
             session_timeout_ms=int(asked.get("session", "10000")),
             rebalance_timeout_ms=int(asked.get("rebalance", "30000")),
             protocol_type=asked.get("type", "consumer"),
-            protocols=_protocols(asked.get("protocols", "range:topics")),
+            protocols=_subscription(asked["subscribes"], asked.get("owns"), asked.get("by", "range"))
+            if "subscribes" in asked
+            else _protocols(asked.get("protocols", "range:topics")),
             requires_member_id=version >= 4,
             can_skip_assignment=version >= 9,
             fresh_id=self._world.groups.fresh_id(),
@@ -131,7 +191,10 @@ class Scenario:
             group_instance_id=asked.get("instance"),
             protocol_type=asked.get("type"),
             protocol_name=asked.get("protocol"),
-            assignments={name: data for name, data in _protocols(asked.get("assign", ""))},  # noqa: C416
+            assignments={
+                **dict(_protocols(asked.get("assign", ""))),
+                **_assignments(asked.get("give", ""), bytes.fromhex(asked.get("extra", ""))),
+            },
         )
         self._ask(rest[0], command)
 
@@ -174,7 +237,38 @@ class Scenario:
         asked = _arguments(rest[1:])
         pairs = [one.split(":") for one in asked["topics"].split(",")] if "topics" in asked else None
         topics = None if pairs is None else [TopicToFetch(topic, [int(partition)]) for topic, partition in pairs]
-        self._ask(rest[0], FetchOffsets(group_id=asked.get("group", "g"), topics=topics))
+        command = FetchOffsets(
+            group_id=asked.get("group", "g"),
+            topics=topics,
+            member_id=asked.get("member"),
+            member_epoch=int(asked.get("epoch", "-1")),
+        )
+        self._ask(rest[0], command)
+
+    def _describe(self, rest: list[str]) -> None:
+        self._ask(rest[0], DescribeGroup(group_id=_arguments(rest[1:]).get("group", "g")))
+
+    def _delete(self, rest: list[str]) -> None:
+        self._ask(rest[0], DeleteGroup(group_id=_arguments(rest[1:]).get("group", "g")))
+
+    def _forget(self, rest: list[str]) -> None:
+        """Partitions as `topic:partition`; their offsets are deleted."""
+        asked = _arguments(rest[1:])
+        pairs = [one.split(":") for one in asked["partitions"].split(",")]
+        partitions = [PartitionOfTopic(topic, int(partition)) for topic, partition in pairs]
+        self._ask(rest[0], DeleteOffsets(group_id=asked.get("group", "g"), partitions=partitions))
+
+    def _list(self, rest: list[str]) -> None:
+        """The groups of all shards together; `states` and `kinds` as in the command."""
+        asked = _arguments(rest)
+        states, kinds = (frozenset(filter(None, asked.get(name, "").split(","))) for name in ("states", "kinds"))
+        found: list[ListedGroup] = []
+        for key in self._world.groups.shard_keys:
+            command = ListGroups(group_id=key, states=states, kinds=kinds)
+            self._world.groups.ask(command, lambda answer: found.extend(answer.groups))
+        self._trace.extend(
+            f"{one.group_id} {one.state} {one.kind} {one.protocol_type}".rstrip() for one in sorted(found)
+        )
 
     # Trace
 
@@ -186,11 +280,17 @@ class Scenario:
     def _note_answer(self, name: str, answer: object) -> None:
         self._open.remove(name)
         self._note_appends()
-        self._trace.append(f"{self._world.now_ms} {name} {_show_answer(answer)}")
+        shown = show_consumer_answer(answer, self._world.topics)
+        self._trace.append(f"{self._world.now_ms} {name} {_show_answer(answer) if shown is None else shown}")
 
     def _note_appends(self) -> None:
         for key, value in self._world.log.appended:
-            self._trace.append(f"{self._world.now_ms} append {_show_record(key, value)}")
+            record = decode_record(key, value)
+            if isinstance(record, ConsumerGroupRecord):
+                shown = show_consumer_record(record, self._world.topics)
+            else:
+                shown = _show_record(key, value)
+            self._trace.append(f"{self._world.now_ms} append {shown}")
         self._world.log.appended.clear()
 
 
@@ -204,10 +304,58 @@ def _protocols(text: str) -> tuple[tuple[str, bytes], ...]:
     return tuple((name, data.encode()) for name, _, data in pairs)
 
 
+def _subscription(topics: str, owns: str | None, by: str) -> tuple[tuple[str, bytes], ...]:
+    """What a consumer of these topics, `a+b`, tells its leader; one that keeps partitions says which, as `a:0+a:1`."""
+    version = 0 if owns is None else 1
+    owned: dict[str, list[int]] = {}
+    for one in filter(None, (owns or "").split("+")):
+        topic, _, index = one.partition(":")
+        owned.setdefault(topic, []).append(int(index))
+    said = ConsumerProtocolSubscription(
+        topics=topics.split("+"),
+        owned_partitions=[OwnedTopicPartition(topic=topic, partitions=indexes) for topic, indexes in owned.items()],
+    )
+    return tuple((name, version.to_bytes(2, "big") + encode_message(said, version)) for name in by.split("+"))
+
+
+def _assignments(text: str, user_data: bytes) -> dict[str, bytes]:
+    """What a leader gives, as `member=topic:0+topic:1,other=topic:2`, written as consumers do."""
+    given: dict[str, bytes] = {}
+    for one in filter(None, text.split(",")):
+        member, _, places = one.partition("=")
+        by_topic: dict[str, list[int]] = {}
+        for place in filter(None, places.split("+")):
+            topic, _, index = place.partition(":")
+            by_topic.setdefault(topic, []).append(int(index))
+        assignment = ConsumerProtocolAssignment(
+            assigned_partitions=[TopicPartition(topic=topic, partitions=found) for topic, found in by_topic.items()],
+            user_data=user_data or None,
+        )
+        given[member] = b"\x00\x01" + encode_message(assignment, 1)
+    return given
+
+
+def _assignment(data: bytes) -> str:
+    """Partitions if consumers can read it, else the text it is."""
+    if not data.startswith(b"\x00"):
+        return data.decode()
+    try:
+        found = read_assignment(data).assigned_partitions
+    except WireError:
+        return data.decode()
+    return "+".join(f"{one.topic}:{index}" for one in found for index in one.partitions)
+
+
+def _metadata(data: bytes) -> str:
+    """Topics if it is a subscription, else the text it is."""
+    topics = subscribed_topics([data]) if data.startswith(b"\x00") else None
+    return data.decode() if topics is None else "+".join(sorted(topics))
+
+
 def _show_answer(answer: object) -> str:
     match answer:
         case JoinAnswer():
-            members = ",".join(f"{m.member_id}:{m.metadata.decode()}" for m in answer.members)
+            members = ",".join(f"{m.member_id}:{_metadata(m.metadata)}" for m in answer.members)
             parts = [answer.error.name, f"member={answer.member_id}"]
             if answer.generation_id >= 0:
                 parts += [
@@ -216,7 +364,16 @@ def _show_answer(answer: object) -> str:
                 ]
             return " ".join(parts + ["skip_assignment"] * answer.skip_assignment)
         case SyncAnswer():
-            return f"{answer.error.name} assignment={answer.assignment.decode()}"
+            return f"{answer.error.name} assignment={_assignment(answer.assignment)}"
+        case DescribeAnswer():
+            shown = ",".join(
+                f"{m.member_id}:{m.client_host}:{_metadata(m.metadata)}:{_assignment(m.assignment)}"
+                for m in answer.members
+            )
+            head = f"{answer.error.name} {answer.state} type={answer.protocol_type} protocol={answer.protocol_name}"
+            return f"{head} members=[{shown}]"
+        case DeleteOffsetsAnswer():
+            return f"{answer.error.name} [{','.join(error.name for error in answer.errors)}]"
         case LeaveAnswer():
             return f"{answer.error.name} [{','.join(error.name for error in answer.member_errors)}]"
         case FetchAnswer():
@@ -242,7 +399,7 @@ def _show_record(key: bytes, value: bytes | None) -> str:
         case GroupMetadataRecord(group_id=group_id, value=None):
             return f"group {group_id} tombstone"
         case GroupMetadataRecord(group_id=group_id, value=group) if group:
-            members = ",".join(f"{m.member_id}:{m.assignment.decode()}" for m in group.members)
+            members = ",".join(f"{m.member_id}:{_assignment(m.assignment)}" for m in group.members)
             head = f"group {group_id} generation={group.generation} protocol={group.protocol}"
             return f"{head} leader={group.leader} members=[{members}]"
         case other:
@@ -253,7 +410,7 @@ def _show_group(group: ClassicGroup) -> list[str]:
     lines = [f"{group.group_id} {group.phase.value} generation={group.generation_id} leader={group.leader_id}"]
     for member in group.members.values():
         waits = " joining" * (member.waiting_join is not None) + " syncing" * (member.waiting_sync is not None)
-        lines.append(f"  {member.member_id} assignment={member.assignment.decode()}{waits}")
+        lines.append(f"  {member.member_id} assignment={_assignment(member.assignment)}{waits}")
     if group.pending_members:
         lines.append(f"  pending {','.join(group.pending_members)}")
     return lines

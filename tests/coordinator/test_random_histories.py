@@ -10,6 +10,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from kwire.coordinator.group.classic import ClassicGroup, Phase
 from kwire.coordinator.group.commands import (
     CommitOffsets,
+    DeleteGroup,
+    DeleteOffsets,
+    DescribeGroup,
     FetchAnswer,
     FetchOffsets,
     Heartbeat,
@@ -17,7 +20,9 @@ from kwire.coordinator.group.commands import (
     JoinGroup,
     LeaveGroup,
     LeavingMember,
+    ListGroups,
     OffsetToCommit,
+    PartitionOfTopic,
     SyncAnswer,
     SyncGroup,
 )
@@ -57,6 +62,8 @@ class GroupHistory(RuleBasedStateMachine):
         self.told: dict[int, tuple[str | None, str]] = {}
         self.offset = 0
         self.acknowledged = -1
+        # How often somebody tried to delete offsets: what was committed before may be gone.
+        self.deletions = 0
 
     def ask(self, command: NamesGroup[Any], then: Callable[[Any], None] = lambda answer: None) -> None:
         self.asked += 1
@@ -69,6 +76,9 @@ class GroupHistory(RuleBasedStateMachine):
             then(answer)
 
         self.world.groups.ask(command, reply)
+
+    def groups(self) -> list[ClassicGroup]:
+        return [group for group in self.world.groups.groups() if isinstance(group, ClassicGroup)]
 
     @rule(
         slot=st.integers(0, SLOTS - 1),
@@ -160,7 +170,7 @@ class GroupHistory(RuleBasedStateMachine):
     def commit(self, slot: int, is_simple: bool) -> None:
         client = self.clients[slot]
         self.offset += 1
-        offset = self.offset
+        offset, deletions = self.offset, self.deletions
         command = CommitOffsets(
             group_id="g",
             generation_id=-1 if is_simple else client.generation_id,
@@ -170,16 +180,38 @@ class GroupHistory(RuleBasedStateMachine):
         )
 
         def committed(errors: list[ErrorCode]) -> None:
-            if errors == [ErrorCode.NONE]:
+            if errors == [ErrorCode.NONE] and deletions == self.deletions:
                 self.acknowledged = max(self.acknowledged, offset)
 
         self.ask(command, committed)
 
+    @rule(of_offsets=st.booleans())
+    def delete(self, of_offsets: bool) -> None:
+        self.deletions += 1
+        self.acknowledged = -1
+        if of_offsets:
+            self.ask(DeleteOffsets(group_id="g", partitions=[PartitionOfTopic("t", 0)]))
+        else:
+            self.ask(DeleteGroup(group_id="g"), self.deleted)
+
+    def deleted(self, error: ErrorCode) -> None:
+        if error is ErrorCode.NONE:
+            # The next group of this name begins with the first generation again.
+            self.told.clear()
+
+    @rule()
+    def describe_and_list(self) -> None:
+        self.ask(DescribeGroup(group_id="g"))
+        for key in self.world.groups.shard_keys:
+            self.ask(ListGroups(group_id=key))
+
     @rule()
     def fetch(self) -> None:
-        acknowledged = self.acknowledged
+        acknowledged, deletions = self.acknowledged, self.deletions
 
         def fetched(answer: FetchAnswer) -> None:
+            if deletions != self.deletions:
+                return
             found = [committed.offset for topic in answer.topics for _, committed in topic.offsets if committed]
             assert max(found, default=-1) >= acknowledged, "an acknowledged commit is lost"
 
@@ -214,7 +246,7 @@ class GroupHistory(RuleBasedStateMachine):
 
     @invariant()
     def the_group_is_sound(self) -> None:
-        for group in self.world.groups.groups():
+        for group in self.groups():
             check(group)
 
     @invariant()
@@ -232,7 +264,7 @@ class GroupHistory(RuleBasedStateMachine):
         self.world.log.release()
         self.world.timers.advance(LONG_MS)
         assert self.asked == self.answered
-        assert all(group.phase is Phase.EMPTY and not group.members for group in self.world.groups.groups())
+        assert all(group.phase is Phase.EMPTY and not group.members for group in self.groups())
         if any(True for _ in self.world.groups.shards()):
             assert self.world.durable() == self.world.replayed()
 

@@ -1,5 +1,7 @@
 """The runtime on its own: order, loading, failure and closing."""
 
+from itertools import pairwise
+
 import pytest
 
 from kwire.coordinator import runtime
@@ -43,6 +45,30 @@ def test_group_with_the_smallest_hash_lives_in_shard_zero() -> None:
     assert World().groups.shard_of("polygenelubricants") == 0
 
 
+def test_name_has_the_same_shard_however_many_others_were_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "REMEMBERED_NAMES_MAX", 2)
+    monkeypatch.setattr(runtime, "REMEMBERED_NAME_CHARACTERS_MAX", 5)
+    names = ["a", "b", "c", "a", "a name too long to be remembered", "b", "a name too long to be remembered"]
+    groups = World().groups
+    assert [groups.shard_of(name) for name in names] == [abs(java_hash(name)) % groups.shard_count for name in names]
+
+
+def test_read_waits_for_what_was_appended_before_it_and_for_nothing_else() -> None:
+    world = World()
+    world.log.is_holding = True
+    commit(world, 1)
+    early = fetch(world)
+    assert not early
+    world.log.release()
+    (answer,) = early
+    assert answer.error is ErrorCode.NONE
+    # Everything is committed: the log need not say so again.
+    world.log.is_holding = True
+    assert fetch(world) == [answer]
+    commit(world, 2)
+    assert not fetch(world)
+
+
 def test_large_shard_answers_loading_until_replay_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     for offset in range(25):
@@ -63,6 +89,32 @@ def test_large_shard_answers_loading_until_replay_is_done(monkeypatch: pytest.Mo
     (answer,) = fetch(world)
     assert answer.error is ErrorCode.NONE
     assert [committed and committed.offset for _, committed in answer.topics[0].offsets] == [24]
+
+
+def test_shards_that_load_at_the_same_time_share_half_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    names = world.groups.shard_keys
+    for offset in range(25):
+        for name in names:
+            commit(world, offset, name)
+    world.restart()
+    apply = GroupShard.apply
+    applied_at_ms: list[int] = []
+
+    def slow(shard: GroupShard, key: bytes, value: bytes | None) -> None:
+        applied_at_ms.append(world.now_ms)
+        world.clock.advance(1)
+        apply(shard, key, value)
+
+    monkeypatch.setattr(GroupShard, "apply", slow)
+    assert {fetch(world, name)[0].error for name in names} == {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
+    world.timers.advance(1_000)
+    assert {fetch(world, name)[0].error for name in names} == {ErrorCode.NONE}
+    pause_ms = round(1000 * runtime.REPLAY_PAUSE_SECONDS)
+    pauses = [later - earlier for earlier, later in pairwise(applied_at_ms) if later - earlier > 1]
+    # Each turn takes five records.
+    assert len(pauses) >= len(applied_at_ms) // 6 - 1
+    assert min(pauses) >= pause_ms
 
 
 def test_shard_that_cannot_be_read_is_not_available_and_tried_again() -> None:
@@ -107,6 +159,25 @@ def test_decision_that_is_never_committed_is_not_told_to_anybody() -> None:
     assert not answers
     world.log.release(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR))
     assert answers == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+
+
+@pytest.mark.parametrize(
+    ("refusal", "told"),
+    [
+        (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR),
+        (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    ],
+)
+def test_only_what_may_work_later_is_told_so(
+    monkeypatch: pytest.MonkeyPatch, refusal: ErrorCode, told: ErrorCode
+) -> None:
+    world = World()
+
+    def refuse(*_: object) -> int:
+        raise KafkaError(refusal)
+
+    monkeypatch.setattr(world.log, "append", refuse)
+    assert commit(world, 1) == [told]
 
 
 def test_closing_answers_everyone_who_waits_and_stops_the_timers() -> None:

@@ -2,13 +2,15 @@
 
 import heapq
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, Self
 
 from kwire.coordinator.group.commands import CommittedOffset
+from kwire.coordinator.group.consumer.group import ConsumerGroup
 from kwire.coordinator.group.coordinator import GroupCoordinator
 from kwire.coordinator.group.records import GroupMetadataValue
-from kwire.coordinator.group.settings import GroupSettings
+from kwire.coordinator.group.settings import ConsumerSettings, GroupSettings
 from kwire.coordinator.group.shard import GroupShard
+from kwire.coordinator.group.topics_view import TopicShape
 from kwire.coordinator.runtime import KeyValue
 from kwire.errors import KafkaError
 from storage.errors import DiskFailure
@@ -16,6 +18,33 @@ from tests.support.clock import ManualClock
 
 SHARD_COUNT = 4
 Durable = dict[str, GroupMetadataValue | tuple[Any, ...]]
+
+
+class MemoryTopics:
+    """Topics that a test makes, widens and deletes; the id of a topic is its name and when it was made."""
+
+    def __init__(self) -> None:
+        self.revision = 0
+        self.shapes: dict[str, TopicShape] = {}
+
+    def put(self, name: str, partition_count: int) -> None:
+        self.revision += 1
+        known = self.shapes.get(name)
+        topic_id = known.topic_id if known else f"{name[:12]:.<12}{self.revision:04}".encode()
+        self.shapes[name] = TopicShape(topic_id, partition_count)
+
+    def drop(self, name: str) -> None:
+        self.revision += 1
+        del self.shapes[name]
+
+    def find(self, name: str) -> TopicShape | None:
+        return self.shapes.get(name)
+
+    def name_of(self, topic_id: bytes) -> str | None:
+        return next((name for name, shape in self.shapes.items() if shape.topic_id == topic_id), None)
+
+    def names(self) -> list[str]:
+        return list(self.shapes)
 
 
 class MemoryLog:
@@ -101,6 +130,10 @@ class World:
         self.clock = ManualClock()
         self.timers = Timers(self.clock)
         self.log = MemoryLog()
+        # Without them offsets are kept whatever topics they are of.
+        self.has_topics = False
+        self.topics = MemoryTopics()
+        self.consumer_settings = ConsumerSettings()
         self.settings = GroupSettings(offsets_topic_num_partitions=SHARD_COUNT, **settings)
         self._fresh = 0
         self.groups = self._build()
@@ -112,11 +145,19 @@ class World:
             call_later=self.timers.call_later,
             settings=self.settings,
             fresh_id=self._fresh_id,
+            topics=self.topics if self.has_topics else None,
+            consumer_settings=lambda group_id: self.consumer_settings,
         )
 
     def _fresh_id(self) -> str:
         self._fresh += 1
         return str(self._fresh)
+
+    def with_topics(self) -> Self:
+        """Let the coordinator see `topics`. Before anything is asked."""
+        self.has_topics = True
+        self.restart()
+        return self
 
     @property
     def now_ms(self) -> int:
@@ -147,11 +188,21 @@ def all_offsets(shard: GroupShard) -> Iterator[tuple[str, str, int, CommittedOff
                 yield group_id, topic, partition, committed
 
 
+def consumer_durable(group: ConsumerGroup) -> tuple[Any, ...]:
+    members = {one.member_id: (one.subscription, one.current) for one in group.members.values()}
+    derived = group.owners, group.static_members, group.subscribed
+    return group.group_epoch, group.metadata_hash, group.target_epoch, members, group.targets, group.resolved, derived
+
+
 def durable(shards: Iterator[GroupShard] | list[GroupShard]) -> Durable:
     state: Durable = {}
     for shard in shards:
         for group in shard.groups.values():
-            if group.stored is not None:
+            if isinstance(group, ConsumerGroup):
+                if group.group_epoch == 0:
+                    continue
+                state[f"group {group.group_id}"] = consumer_durable(group)
+            elif group.stored is not None:
                 state[f"group {group.group_id}"] = group.stored
         for group_id, topic, partition, committed in all_offsets(shard):
             state[f"offset {group_id} {topic}-{partition}"] = (committed,)

@@ -54,3 +54,11 @@ def test_other_kinds_of_key_are_refused(key_type: int, error: ErrorCode) -> None
 def test_refusal_of_transactions_says_why() -> None:
     response = find(2, FindCoordinatorRequest(key="k", key_type=1))
     assert (response.error_code, response.error_message) == (35, "transactions are not served yet")
+
+
+@pytest.mark.parametrize("version", range(1, 6))
+def test_share_groups_are_no_kind_of_key_before_version_6(version: int) -> None:
+    request = FindCoordinatorRequest(key="g", key_type=2, coordinator_keys=["g"])
+    response = find(version, request)
+    codes = [response.error_code] if version < 4 else [one.error_code for one in response.coordinators]
+    assert codes == [ErrorCode.INVALID_REQUEST]

@@ -2,6 +2,7 @@
 
 import pytest
 
+from kwire.coordinator.group.shard import GroupShard
 from kwire.errors import ErrorCode
 from kwire.handlers.heartbeat import handle
 from kwire.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -33,4 +34,22 @@ def test_heartbeat_is_answered_without_waiting() -> None:
 def test_static_member_that_was_replaced_is_told_apart_by_its_instance_id() -> None:
     world = World(initial_rebalance_delay_ms=0)
     request = HeartbeatRequest(group_id="g", generation_id=1, member_id=joined(world), group_instance_id="i")
+    assert call(handle, context_of(world, 4), request).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_member_is_welcome_while_its_group_is_being_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(initial_rebalance_delay_ms=0)
+    joined(world)
+    world.restart()
+    apply = GroupShard.apply
+
+    def slow(shard: GroupShard, key: bytes, value: bytes | None) -> None:
+        world.clock.advance(10)
+        apply(shard, key, value)
+
+    monkeypatch.setattr(GroupShard, "apply", slow)
+    # Who it is cannot be known yet, so anybody is.
+    request = HeartbeatRequest(group_id="g", generation_id=7, member_id="anybody")
+    assert call(handle, context_of(world, 4), request).error_code == ErrorCode.NONE
+    world.timers.advance(1_000)
     assert call(handle, context_of(world, 4), request).error_code == ErrorCode.UNKNOWN_MEMBER_ID

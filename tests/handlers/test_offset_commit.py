@@ -93,3 +93,10 @@ def test_commit_is_answered_once_the_log_has_committed() -> None:
         return response
 
     assert errors(asyncio.run(scenario())) == [[(0, 0)]]
+
+
+@pytest.mark.parametrize("version", range(2, 11))
+def test_generation_of_a_group_that_does_not_exist_is_illegal_and_since_version_9_not_found(version: int) -> None:
+    response = call(handle, context_of(World(), version), request(topic("t", 0), member_id="m", generation_id=3))
+    expected = ErrorCode.GROUP_ID_NOT_FOUND if version >= 9 else ErrorCode.ILLEGAL_GENERATION
+    assert errors(response) == [[(0, expected)]]

@@ -31,8 +31,10 @@ from kwire.broker.partition import Partition, Syncs
 from kwire.broker.producer_ids import ProducerIds
 from kwire.broker.topics import OFFSETS_TOPIC, NewTopic, Topic, Topics
 from kwire.config import load
+from kwire.coordinator.group.consumer.configured import ConfiguredGroups
 from kwire.coordinator.group.coordinator import GroupCoordinator
 from kwire.coordinator.group.settings import GroupSettings
+from kwire.coordinator.group.topics_view import CatalogueView
 from kwire.handlers import HANDLERS
 from kwire.handlers.context import Context, NodeFacts, Services
 from kwire.metastore import EmbeddedMetaStore
@@ -143,6 +145,8 @@ class QuietNode:
             clock=self.clock,
             call_later=lambda seconds, call: asyncio.get_running_loop().call_later(seconds, call),
             settings=GroupSettings(offsets_topic_num_partitions=self.config.groups.offsets_partition_count),
+            topics=CatalogueView(self.topics.catalogue),
+            consumer_settings=ConfiguredGroups(self.configs),
         )
         self.cold_reads = ColdReads()
         self.store.cordoned_dirs = self.configs.config.log.cordoned_dirs

@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from kwire.broker.cleaning import Cleaning
 from kwire.broker.fetch_sessions import EVICTION_MS_MIN
 from kwire.broker.keepers import Keepers
+from kwire.broker.lag import Lags
 from kwire.broker.retention import Retention
 from kwire.broker.scrub import Scrub
 from kwire.broker.stored_sizes import StoredSizes
@@ -23,6 +24,7 @@ from kwire.handlers import HANDLERS
 from kwire.metrics import LATENCY_BOUNDS, LoopMetrics, ServerMetrics
 from kwire.node import Node
 from kwire.web import metrics as page
+from kwire.web.group_reports import GroupReports
 from kwire.web.metrics import NodeCollector
 from kwire.web.services import WebServices
 from kwire.web.storage_metrics import OTHER_TOPICS
@@ -194,8 +196,18 @@ async def collected(node: QuietNode, server_metrics: ServerMetrics | None = None
     stored = sizes_of(node)
     keepers = keepers_of(node)
     sessions = node.services.fetch_sessions
+    groups = GroupReports(node.groups, Lags(node.topics, node.store, node.files, node.cold_reads, node.clock))
     services = WebServices(
-        node.topics, server_metrics, LoopMetrics(), lambda: True, lambda: 0, lambda: 0, stored, keepers, sessions
+        node.topics,
+        groups,
+        server_metrics,
+        LoopMetrics(),
+        lambda: True,
+        lambda: 0,
+        lambda: 0,
+        stored,
+        keepers,
+        sessions,
     )
     try:
         collector = NodeCollector(services, *await stored.by_topic(page.TOPIC_SERIES_MAX))

@@ -2,7 +2,7 @@
 
     Empty -- join --> PreparingRebalance -- all joined, or time is up --> CompletingRebalance
     CompletingRebalance -- the leader's sync is stored --> Stable -- join, leave, expiry --> PreparingRebalance
-    PreparingRebalance -- nobody left --> Empty -- no offsets, kept long enough --> Dead
+    PreparingRebalance -- nobody left --> Empty -- deleted, or no offsets left at a round --> Dead
 
 What survives a restart is `stored`, the last group record of the log, and it changes only in `apply`. All else here is
 the rebalance under way: after a restart the group stands where it last was Stable or Empty, and members of a lost
@@ -19,6 +19,8 @@ from enum import Enum
 from kwire.coordinator.group.commands import (
     UNKNOWN_MEMBER,
     CommitOffsets,
+    CommittedOffset,
+    DescribeAnswer,
     Heartbeat,
     JoinAnswer,
     JoinedMember,
@@ -28,10 +30,13 @@ from kwire.coordinator.group.commands import (
     SyncAnswer,
     SyncGroup,
 )
+from kwire.coordinator.group.embedded import CONSUMERS
+from kwire.coordinator.group.kinds import CLASSIC
 from kwire.coordinator.group.members import Member, common_protocols, selected_protocol
 from kwire.coordinator.group.records import GroupMetadataValue, encode_group_metadata
 from kwire.coordinator.group.settings import GroupSettings
-from kwire.coordinator.runtime import Moment, Result
+from kwire.coordinator.group.subscriptions import subscribed_topics
+from kwire.coordinator.runtime import KeyValue, Moment, Result
 from kwire.errors import ErrorCode
 
 # A new member cannot send heartbeats while its join waits; this is how long it may wait before it must ask again.
@@ -58,7 +63,6 @@ class ClassicGroup:
         "generation_id",
         "group_id",
         "has_new_member",
-        "idle_since_ms",
         "initial_delay_ms",
         "initial_remaining_ms",
         "is_initial_rebalance",
@@ -73,6 +77,8 @@ class ClassicGroup:
         "settings",
         "static_members",
         "stored",
+        "subscribed",
+        "subscribed_generation_id",
         "sync_deadline_ms",
         "wake_ms",
     )
@@ -101,7 +107,9 @@ class ClassicGroup:
         self.has_new_member = False
         self.initial_delay_ms = 0
         self.initial_remaining_ms = 0
-        self.idle_since_ms: int | None = None
+        # The topics of one generation's members, once somebody has asked for them.
+        self.subscribed: frozenset[str] | None = None
+        self.subscribed_generation_id: int | None = None
 
         self.wake_ms: int | None = None
         # What the shard has noted down for this group; not read here.
@@ -118,9 +126,35 @@ class ClassicGroup:
         return not self.pending_members and all(m.waiting_join is not None for m in self.members.values())
 
     @property
+    def is_leaderless(self) -> bool:
+        """It was a consumer group until now: its members have to join once, to have one that leads them."""
+        return self.leader_id is None and bool(self.members)
+
+    @property
+    def is_settled(self) -> bool:
+        """Everybody has what the leader gave them, and nobody has to join."""
+        return self.phase is Phase.STABLE and not self.is_leaderless
+
+    @property
     def is_forgettable(self) -> bool:
         """Nothing here is worth a record: the group came to be by a request that led nowhere."""
         return self.phase is Phase.EMPTY and self.stored is None and not self.pending_members
+
+    @property
+    def kind(self) -> str:
+        return CLASSIC
+
+    @property
+    def state(self) -> str:
+        return self.phase.value
+
+    @property
+    def listed_protocol_type(self) -> str:
+        return self.protocol_type or ""
+
+    @property
+    def is_empty(self) -> bool:
+        return self.phase is Phase.EMPTY and not self.pending_members
 
     def supports(self, protocol_type: str, protocols: tuple[tuple[str, bytes], ...]) -> bool:
         if not self.members:
@@ -156,6 +190,17 @@ class ClassicGroup:
             members=self.joined_members() if is_leader else (),
         )
 
+    def described(self) -> DescribeAnswer:
+        """What an administrator sees: protocol, subscriptions and assignments only while they stand."""
+        is_stable = self.phase is Phase.STABLE
+        return DescribeAnswer(
+            error=ErrorCode.NONE,
+            state=self.state,
+            protocol_type=self.listed_protocol_type,
+            protocol_name=self.protocol_name or "" if is_stable else "",
+            members=[member.described(self.protocol_name, is_stable) for member in self.members.values()],
+        )
+
     def to_record(self, moment: Moment, assignments: dict[str, bytes]) -> GroupMetadataValue:
         return GroupMetadataValue(
             protocol_type=self.protocol_type or "",
@@ -168,6 +213,46 @@ class ClassicGroup:
                 for member in self.members.values()
             ],
         )
+
+    # How long it and its offsets are kept
+
+    def check_delete(self) -> ErrorCode:
+        return ErrorCode.NONE if self.phase is Phase.EMPTY else ErrorCode.NON_EMPTY_GROUP
+
+    def check_offset_delete(self) -> ErrorCode:
+        """Only of consumers it is known which topics they are done with."""
+        if self.phase is Phase.EMPTY or self.protocol_type == CONSUMERS:
+            return ErrorCode.NONE
+        return ErrorCode.NON_EMPTY_GROUP
+
+    def tombstones(self) -> list[KeyValue]:
+        return [encode_group_metadata(self.group_id, None)]
+
+    def is_subscribed(self, topic: str) -> bool:
+        """Whether a member reads this topic; if that cannot be known, a group of consumers may read any."""
+        topics = self._subscribed_topics()
+        return self.protocol_type == CONSUMERS if topics is None else topic in topics
+
+    def unused_since_ms(self, committed: CommittedOffset) -> int | None:
+        """A group that lost its members leaves its offsets all at once; members may leave single topics."""
+        if self.protocol_type is None:
+            return committed.commit_timestamp_ms
+        if self.phase is Phase.EMPTY:
+            since_ms = self.stored.current_state_timestamp if self.stored is not None else -1
+            return since_ms if since_ms >= 0 else committed.commit_timestamp_ms
+        is_known = self.phase is Phase.STABLE and self._subscribed_topics() is not None
+        return committed.commit_timestamp_ms if is_known else None
+
+    def _subscribed_topics(self) -> frozenset[str] | None:
+        if self.protocol_type != CONSUMERS:
+            return None
+        if not self.members:
+            return frozenset()
+        if self.subscribed_generation_id != self.generation_id:
+            name = self.protocol_name
+            self.subscribed = subscribed_topics(member.metadata_for(name) for member in self.members.values())
+            self.subscribed_generation_id = self.generation_id
+        return self.subscribed
 
     # What the log says
 
@@ -196,10 +281,11 @@ class ClassicGroup:
 
     def loaded(self, moment: Moment) -> None:
         """Replay is over: everyone gets a whole session to find this coordinator."""
-        self.idle_since_ms = moment.steady_ms
         for member in self.members.values():
             self.renew_session(member, moment)
         self._plan_next_wake()
+        if self.is_leaderless:
+            self.wake_by(moment.steady_ms)
 
     # SyncGroup, Heartbeat, LeaveGroup, OffsetCommit; JoinGroup has its own file
 
@@ -230,7 +316,8 @@ class ClassicGroup:
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if command.protocol_name is not None and command.protocol_name != self.protocol_name:
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        return ErrorCode.REBALANCE_IN_PROGRESS if self.phase is Phase.PREPARING else ErrorCode.NONE
+        is_rebalancing = self.phase is Phase.PREPARING or self.is_leaderless
+        return ErrorCode.REBALANCE_IN_PROGRESS if is_rebalancing else ErrorCode.NONE
 
     def _synced_answer(self, assignment: bytes) -> SyncAnswer:
         return SyncAnswer(
@@ -374,7 +461,6 @@ class ClassicGroup:
 
     def _become_empty(self, moment: Moment, result: Result) -> None:
         """The generation moves on, so that nobody of the last one is mistaken for a member. Empty once applied."""
-        self.idle_since_ms = moment.steady_ms
         self._set_join_deadline(moment.steady_ms + RETRY_MS)
         value = GroupMetadataValue(
             protocol_type=self.protocol_type or "",
@@ -455,20 +541,16 @@ class ClassicGroup:
         self.join_deadline_ms = steady_ms
         self.wake_by(steady_ms)
 
-    def pass_time(self, moment: Moment, result: Result, *, has_offsets: bool) -> None:
+    def pass_time(self, moment: Moment, result: Result) -> None:
         """Act on every deadline that has passed."""
         now_ms = moment.steady_ms
         self._drop_late_members(moment, result)
+        if self.phase is Phase.STABLE and self.is_leaderless:
+            self.rebalance(moment, result)
         if self.phase is Phase.PREPARING and self.join_deadline_ms is not None and self.join_deadline_ms <= now_ms:
             self._join_deadline_passed(moment, result)
         if self.sync_deadline_ms is not None and self.sync_deadline_ms <= now_ms:
             self._sync_deadline_passed(moment, result)
-        idle_deadline_ms = self._idle_deadline_ms()
-        if idle_deadline_ms is not None and idle_deadline_ms <= now_ms:
-            # If it cannot go now (offsets, a newcomer, a failed append), the next look is as far away again.
-            self.idle_since_ms = now_ms
-            if not has_offsets and not self.pending_members:
-                result.records.append(encode_group_metadata(self.group_id, None))
         self._plan_next_wake()
 
     def _drop_late_members(self, moment: Moment, result: Result) -> None:
@@ -505,12 +587,3 @@ class ClassicGroup:
             yield self.join_deadline_ms
         if self.pending_sync and self.sync_deadline_ms is not None:
             yield self.sync_deadline_ms
-        idle_deadline_ms = self._idle_deadline_ms()
-        if idle_deadline_ms is not None:
-            yield idle_deadline_ms
-
-    def _idle_deadline_ms(self) -> int | None:
-        """When the record of a group that lies idle may be taken out of the log."""
-        if self.phase is not Phase.EMPTY or self.stored is None or self.idle_since_ms is None:
-            return None
-        return self.idle_since_ms + self.settings.empty_group_keep_ms

@@ -1,11 +1,14 @@
 """What can be asked of the group coordinator, and what it answers: plain values, no wire types, no callbacks.
 
-A command is compared by identity: two equal heartbeats are still two requests that each get an answer.
+A command is compared by identity: two equal heartbeats are still two requests that each get an answer. The two that
+come by the thousand are not frozen, because a frozen one takes three times as long to make; nobody changes them either.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from kwire.coordinator.group.consumer.commands import ConsumerHeartbeat, DescribeConsumerGroup
 from kwire.errors import ErrorCode
 from kwire.wire.types import ZERO_UUID
 
@@ -78,7 +81,7 @@ class SyncGroup:
         return SyncAnswer(error=error)
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+@dataclass(slots=True, eq=False, kw_only=True)
 class Heartbeat:
     group_id: str
     generation_id: int
@@ -112,8 +115,7 @@ class LeaveGroup:
         return LeaveAnswer(error)
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetToCommit:
+class OffsetToCommit(NamedTuple):
     topic: str
     partition: int
     offset: int
@@ -122,7 +124,7 @@ class OffsetToCommit:
     topic_id: bytes = ZERO_UUID
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+@dataclass(slots=True, eq=False, kw_only=True)
 class CommitOffsets:
     """Answered by one error for each offset, in order."""
 
@@ -131,14 +133,15 @@ class CommitOffsets:
     member_id: str = UNKNOWN_MEMBER
     group_instance_id: str | None = None
     retention_time_ms: int = -1
+    # Since OffsetCommit 9 a generation of a group that does not exist is GROUP_ID_NOT_FOUND; before, it was illegal.
+    knows_group_id_not_found: bool = True
     offsets: Sequence[OffsetToCommit]
 
     def refused(self, error: ErrorCode) -> list[ErrorCode]:
         return [error] * len(self.offsets)
 
 
-@dataclass(frozen=True, slots=True)
-class CommittedOffset:
+class CommittedOffset(NamedTuple):
     offset: int
     leader_epoch: int
     metadata: str
@@ -167,13 +170,117 @@ class FetchAnswer:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class FetchOffsets:
-    """`topics` None asks for everything the group has committed."""
+    """`topics` None asks for everything the group has committed.
+
+    A member of a consumer group says who it is, since OffsetFetch 9; nobody else does.
+    """
 
     group_id: str
     topics: Sequence[TopicToFetch] | None
+    member_id: str | None = None
+    member_epoch: int = -1
 
     def refused(self, error: ErrorCode) -> FetchAnswer:
         return FetchAnswer(error)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionOfTopic:
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteOffsetsAnswer:
+    """`errors` stands in the order of the command's partitions; empty if the whole command was refused."""
+
+    error: ErrorCode
+    errors: Sequence[ErrorCode] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class DeleteOffsets:
+    group_id: str
+    partitions: Sequence[PartitionOfTopic]
+
+    def refused(self, error: ErrorCode) -> DeleteOffsetsAnswer:
+        return DeleteOffsetsAnswer(error)
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedMember:
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    metadata: bytes = b""
+    assignment: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeAnswer:
+    """A classic group as people see it. The protocol and the members' bytes are known only while it is Stable."""
+
+    error: ErrorCode
+    message: str | None = None
+    state: str = ""
+    protocol_type: str = ""
+    protocol_name: str = ""
+    members: Sequence[DescribedMember] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class DescribeGroup:
+    group_id: str
+
+    def refused(self, error: ErrorCode) -> DescribeAnswer:
+        return DescribeAnswer(error=error)
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class DeleteGroup:
+    """Delete a group that has no members, with all its offsets."""
+
+    group_id: str
+
+    def refused(self, error: ErrorCode) -> ErrorCode:
+        return error
+
+
+class ListedGroup(NamedTuple):
+    group_id: str
+    protocol_type: str
+    state: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListAnswer:
+    error: ErrorCode
+    groups: Sequence[ListedGroup] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class ListGroups:
+    """The groups of one shard, those whose state and kind are asked for; an empty set asks for all.
+
+    `group_id` is any name that falls on the shard. States and kinds are in lower case.
+    """
+
+    group_id: str
+    states: frozenset[str] = frozenset()
+    kinds: frozenset[str] = frozenset()
+
+    def refused(self, error: ErrorCode) -> ListAnswer:
+        return ListAnswer(error)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DoChore:
+    """The next portion of the shard's background work is due. Asked by the shard itself."""
+
+    def refused(self, error: ErrorCode) -> ErrorCode:
+        return error
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -186,4 +293,19 @@ class PassTime:
         return error
 
 
-GroupCommand = JoinGroup | SyncGroup | Heartbeat | LeaveGroup | CommitOffsets | FetchOffsets | PassTime
+GroupCommand = (
+    JoinGroup
+    | SyncGroup
+    | Heartbeat
+    | LeaveGroup
+    | CommitOffsets
+    | FetchOffsets
+    | DeleteOffsets
+    | DescribeGroup
+    | ConsumerHeartbeat
+    | DescribeConsumerGroup
+    | DeleteGroup
+    | PassTime
+)
+# What concerns a whole shard rather than one of its groups.
+ShardCommand = ListGroups | DoChore

@@ -6,9 +6,21 @@ from typing import Protocol, TypeVar
 
 from kwire.clock import Clock
 from kwire.coordinator.group.classic import ClassicGroup
+from kwire.coordinator.group.commands import ListGroups
+from kwire.coordinator.group.consumer.group import ConsumerGroup
+from kwire.coordinator.group.consumer.routing import ConsumerGroups, SettingsOf
 from kwire.coordinator.group.settings import GroupSettings
 from kwire.coordinator.group.shard import GroupShard
-from kwire.coordinator.runtime import CallLater, Command, CoordinatorLog, CoordinatorRuntime
+from kwire.coordinator.group.succession import AnyGroup
+from kwire.coordinator.group.topics_view import TopicsView
+from kwire.coordinator.runtime import CallLater, Command, CoordinatorLog, CoordinatorRuntime, Timer
+
+# Between the loading of two shards, so that clients are served meanwhile.
+LOAD_PAUSE_SECONDS = 0.005
+# A kind that no group is of: who lists these only wants the shard to be loaded.
+NO_KIND = frozenset({"none"})
+# Names tried for each shard until one falls on it, many times what is ever needed.
+KEYS_PER_SHARD_MAX = 1_000
 
 A = TypeVar("A")
 Answer_co = TypeVar("Answer_co", covariant=True)
@@ -31,18 +43,39 @@ class GroupCoordinator:
         clock: Clock,
         call_later: CallLater,
         settings: GroupSettings | None = None,
+        topics: TopicsView | None = None,
+        consumer_settings: SettingsOf | None = None,
         fresh_id: Callable[[], str] = lambda: str(uuid.uuid4()),
     ) -> None:
         self.settings = settings or GroupSettings()
         # The random tail of a new member's id.
         self.fresh_id = fresh_id
+        consumers = ConsumerGroups(topics, consumer_settings)
         self._runtime: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(
             shard_count=self.settings.offsets_topic_num_partitions,
-            new_machine=lambda: GroupShard(self.settings),
+            new_machine=lambda: GroupShard(self.settings, topics, consumers),
             log=log,
             clock=clock,
             call_later=call_later,
         )
+        self._call_later = call_later
+        self._loading: Timer | None = None
+        # A name that falls on each shard: under it the shard can be asked about all of its groups.
+        self.shard_keys = _keys_of_shards(self.settings.offsets_topic_num_partitions, self._runtime.shard_of)
+
+    def load(self) -> None:
+        """Load every shard, one after the other: offsets expire also in groups that nobody asks for."""
+        self._load_from(0)
+
+    def _load_from(self, shard: int) -> None:
+        self._loading = None
+        if shard < self.shard_count:
+            self.ask(ListGroups(group_id=self.shard_keys[shard], kinds=NO_KIND), lambda _: None)
+            self._loading = self._call_later(LOAD_PAUSE_SECONDS, lambda: self._load_from(shard + 1))
+
+    @property
+    def shard_count(self) -> int:
+        return len(self.shard_keys)
 
     def ask(self, command: NamesGroup[A], reply: Callable[[A], None]) -> None:
         """Put a command to its group; `reply` is called exactly once, possibly before this returns."""
@@ -53,7 +86,14 @@ class GroupCoordinator:
         return self._runtime.shard_of(group_id)
 
     def groups(self) -> Iterator[ClassicGroup]:
-        """The groups of every loaded shard."""
+        """The classic groups of every loaded shard."""
+        return (group for group in self._all_groups() if isinstance(group, ClassicGroup))
+
+    def consumer_groups(self) -> Iterator[ConsumerGroup]:
+        """The consumer groups of every loaded shard."""
+        return (group for group in self._all_groups() if isinstance(group, ConsumerGroup))
+
+    def _all_groups(self) -> Iterator[AnyGroup]:
         return (group for shard in self._runtime.machines() for group in shard.groups.values())
 
     def shards(self) -> Iterator[GroupShard]:
@@ -64,4 +104,15 @@ class GroupCoordinator:
         return self._runtime.waiting_count()
 
     def close(self) -> None:
+        if self._loading is not None:
+            self._loading.cancel()
         self._runtime.close()
+
+
+def _keys_of_shards(shard_count: int, shard_of: Callable[[str], int]) -> list[str]:
+    keys: dict[int, str] = {}
+    for number in range(shard_count * KEYS_PER_SHARD_MAX):
+        keys.setdefault(shard_of(str(number)), str(number))
+        if len(keys) == shard_count:
+            return [keys[shard] for shard in range(shard_count)]
+    raise ValueError(f"{shard_count} shards are too many to find a name for each")

@@ -46,9 +46,14 @@ def _has_room(group: ClassicGroup, member_id: str) -> bool:
     return True
 
 
-def _join_new(group: ClassicGroup, command: JoinGroup, moment: Moment, result: Result) -> None:
+def new_member_id(command: JoinGroup) -> str:
+    """What a member that comes without an id is called."""
     stem = command.client_id if command.group_instance_id is None else command.group_instance_id
-    new_id = f"{stem[:STEM_LENGTH_MAX]}-{command.fresh_id}"
+    return f"{stem[:STEM_LENGTH_MAX]}-{command.fresh_id}"
+
+
+def _join_new(group: ClassicGroup, command: JoinGroup, moment: Moment, result: Result) -> None:
+    new_id = new_member_id(command)
     if command.group_instance_id is not None:
         old_id = group.static_members.get(command.group_instance_id)
         if old_id is not None:
@@ -78,7 +83,7 @@ def _rejoin(group: ClassicGroup, command: JoinGroup, moment: Moment, result: Res
         # Most likely the first answer was lost: give it again.
         group.renew_session(member, moment)
         result.reply(command, group.joined_answer(member.member_id))
-    elif group.phase is Phase.STABLE and is_unchanged and member.member_id != group.leader_id:
+    elif group.is_settled and is_unchanged and member.member_id != group.leader_id:
         # A follower with nothing new. The leader's join is always a wish to rebalance: it watches topic metadata.
         group.renew_session(member, moment)
         result.reply(command, group.joined_answer(member.member_id))
@@ -117,7 +122,7 @@ def _return_static(
     _await_join(member, command, result)
     member.client_id, member.client_host = command.client_id, command.client_host
     group.renew_session(member, moment)
-    if group.phase is not Phase.STABLE or selected_protocol(group.members.values()) != group.protocol_name:
+    if not group.is_settled or selected_protocol(group.members.values()) != group.protocol_name:
         group.rebalance(moment, result)
         return
     member.waiting_join = None

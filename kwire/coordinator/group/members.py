@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Collection
 
-from kwire.coordinator.group.commands import JoinGroup, SyncGroup
+from kwire.coordinator.group.commands import DescribedMember, JoinGroup, SyncGroup
 from kwire.coordinator.group.records import MemberMetadata
 
 Protocols = tuple[tuple[str, bytes], ...]
@@ -104,6 +104,16 @@ class Member:
             if name == protocol:
                 return metadata
         return b""
+
+    def described(self, protocol: str | None, is_stable: bool) -> DescribedMember:
+        return DescribedMember(
+            self.member_id,
+            self.group_instance_id,
+            self.client_id,
+            self.client_host,
+            self.metadata_for(protocol) if is_stable else b"",
+            self.assignment if is_stable else b"",
+        )
 
     def to_record(self, protocol: str | None, assignment: bytes) -> MemberMetadata:
         return MemberMetadata(

@@ -1,13 +1,14 @@
 """The records of `__consumer_offsets` that this coordinator writes and reads; `kwire.wire.records` has their formats.
 
-Types 0 and 1 are a committed offset (0 is what old brokers wrote), type 2 is a classic group. Other types are left
-alone.
+Types 0 and 1 are a committed offset (0 is what old brokers wrote), type 2 is a classic group; those of a consumer
+group are in `consumer/records.py`. Other types are left alone.
 """
 
 import struct
 from dataclasses import dataclass
 from typing import TypeVar
 
+from kwire.coordinator.group.consumer.records import ConsumerGroupRecord, decode_consumer_record
 from kwire.coordinator.runtime import KeyValue
 from kwire.wire.codec import decode_message, encode_message
 from kwire.wire.errors import WireError
@@ -69,7 +70,9 @@ def encode_group_metadata(group_id: str, value: GroupMetadataValue | None) -> Ke
     return head, _PREFIX.pack(version) + encode_message(value, version)
 
 
-def decode_record(key: bytes, value: bytes | None) -> OffsetCommitRecord | GroupMetadataRecord | None:
+def decode_record(
+    key: bytes, value: bytes | None
+) -> OffsetCommitRecord | GroupMetadataRecord | ConsumerGroupRecord | None:
     """The record, or None if its type belongs to somebody else. Raises WireError."""
     kind, body = _split(key)
     if kind in (LEGACY_OFFSET_COMMIT, OFFSET_COMMIT):
@@ -82,7 +85,7 @@ def decode_record(key: bytes, value: bytes | None) -> OffsetCommitRecord | Group
             decode_message(GroupMetadataKey, 0, body).group,
             None if value is None else _decode_value(GroupMetadataValue, value),
         )
-    return None
+    return decode_consumer_record(kind, body, value)
 
 
 def _decode_value(cls: type[V], value: bytes) -> V:

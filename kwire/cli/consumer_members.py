@@ -1,0 +1,56 @@
+"""Members of groups of the consumer protocol (KIP-848), asked for in kwire's own words.
+
+kafka-python, which the other commands use, cannot ask for them. One connection, one request, one answer.
+"""
+
+import socket
+import struct
+
+from kwire.wire.codec import decode_message, encode_message
+from kwire.wire.messages.consumer_group_describe import (
+    CONSUMER_GROUP_DESCRIBE,
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    Member,
+)
+
+VERSION = 1
+CLIENT_ID = b"kwire"
+TIMEOUT_SECONDS = 30.0
+ANSWER_BYTES_MAX = 64 * 1024 * 1024
+
+_SIZE = struct.Struct(">i")
+_HEAD = struct.Struct(">hhih")
+# A correlation id, and no tagged fields: how a flexible answer begins.
+_ANSWER_HEAD = struct.Struct(">ib")
+
+
+def consumer_members(bootstrap: str, group_id: str) -> list[Member]:
+    """The members of one group. Raises ValueError if the server does not tell them."""
+    host, _, port = bootstrap.rpartition(":")
+    request = ConsumerGroupDescribeRequest(group_ids=[group_id], include_authorized_operations=False)
+    key = CONSUMER_GROUP_DESCRIBE.key
+    body = _HEAD.pack(key, VERSION, 1, len(CLIENT_ID)) + CLIENT_ID + b"\x00" + encode_message(request, VERSION)
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), TIMEOUT_SECONDS) as connection:
+            connection.sendall(_SIZE.pack(len(body)) + body)
+            (size,) = _SIZE.unpack(_received(connection, _SIZE.size))
+            if not _ANSWER_HEAD.size <= size <= ANSWER_BYTES_MAX:
+                raise ValueError(f"an answer of {size} bytes makes no sense")
+            answer = _received(connection, size)
+    except OSError as error:
+        raise ValueError(f"no answer from {bootstrap}: {error}") from error
+    (group,) = decode_message(ConsumerGroupDescribeResponse, VERSION, answer[_ANSWER_HEAD.size :]).groups
+    if group.error_code:
+        raise ValueError(f"{group_id}: {group.error_message or f'error {group.error_code}'}")
+    return group.members
+
+
+def _received(connection: socket.socket, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        more = connection.recv(size - len(data))
+        if not more:
+            raise OSError("the connection was closed")
+        data += more
+    return bytes(data)

@@ -1,0 +1,81 @@
+"""ConsumerGroupHeartbeat 0-1: a member joins, stays in or leaves a group of the consumer protocol (KIP-848).
+
+- Epoch 0 joins, a greater one goes on, -1 leaves, -2 leaves as a static member that means to be back. Null fields are
+  unchanged; the answer has an assignment only where there is something to tell.
+- UNSUPPORTED_VERSION while the feature group.version is at level 0.
+- 1: subscription by regular expression; the member makes its own id (KIP-1082), in 0 the answer brings it.
+"""
+
+from collections.abc import Awaitable
+
+from kwire.coordinator.asking import answer_of
+from kwire.coordinator.group.consumer.commands import ConsumerHeartbeat, ConsumerHeartbeatAnswer
+from kwire.errors import ErrorCode
+from kwire.handlers.context import Context
+from kwire.wire.messages.consumer_group_heartbeat import (
+    Assignment,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+
+# Level 0 switches the protocol off for the whole cluster.
+FEATURE = "group.version"
+FIRST_VERSION_OF_MEMBERS_OWN_IDS = 1
+
+
+def handle(
+    context: Context, request: ConsumerGroupHeartbeatRequest
+) -> ConsumerGroupHeartbeatResponse | Awaitable[ConsumerGroupHeartbeatResponse]:
+    groups = context.services.groups
+    if not context.services.features.level(FEATURE):
+        return ConsumerGroupHeartbeatResponse(
+            error_code=ErrorCode.UNSUPPORTED_VERSION, member_epoch=0, heartbeat_interval_ms=0
+        )
+    names = request.subscribed_topic_names
+    command = ConsumerHeartbeat(
+        group_id=request.group_id,
+        member_id=request.member_id,
+        member_epoch=request.member_epoch,
+        instance_id=request.instance_id,
+        rack_id=request.rack_id,
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        subscribed_topic_names=None if names is None else frozenset(names),
+        subscribed_topic_regex=request.subscribed_topic_regex,
+        server_assignor=request.server_assignor,
+        owned=_owned(request),
+        client_id=context.client_id or "",
+        # Kafka's tools show and expect an address as Java prints it.
+        client_host=f"/{context.client_host}",
+        brings_member_id=context.api_version >= FIRST_VERSION_OF_MEMBERS_OWN_IDS,
+        fresh_id="" if request.member_id else groups.fresh_id(),
+    )
+    return answer_of(groups, command, _response)
+
+
+def _owned(request: ConsumerGroupHeartbeatRequest) -> dict[bytes, list[int]] | None:
+    if request.topic_partitions is None:
+        return None
+    owned: dict[bytes, list[int]] = {}
+    for one in request.topic_partitions:
+        owned.setdefault(one.topic_id, []).extend(one.partitions)
+    return owned
+
+
+def _response(answer: ConsumerHeartbeatAnswer) -> ConsumerGroupHeartbeatResponse:
+    told = None
+    if answer.assignment is not None:
+        told = Assignment(
+            topic_partitions=[
+                TopicPartitions(topic_id=topic_id, partitions=list(indexes))
+                for topic_id, indexes in answer.assignment.items()
+            ]
+        )
+    return ConsumerGroupHeartbeatResponse(
+        error_code=answer.error,
+        error_message=answer.message,
+        member_id=answer.member_id,
+        member_epoch=answer.member_epoch,
+        heartbeat_interval_ms=answer.heartbeat_interval_ms,
+        assignment=told,
+    )

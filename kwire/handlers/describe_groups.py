@@ -1,0 +1,67 @@
+"""DescribeGroups 0-6: state, protocol and members of classic groups, each group judged on its own.
+
+- What members said of themselves, and what they were assigned, is told only while the group is Stable.
+- A group that nobody joined but that has offsets is Empty. The same group may be named twice and is answered twice.
+- 1: throttling. 3: what the caller may do, if it asks for that. 4: group instance id of static members.
+- 6: a group that does not exist, or is not classic, is GROUP_ID_NOT_FOUND with a message; before, it is Dead and no
+  error (KIP-1043).
+"""
+
+from collections.abc import Awaitable, Iterator
+from functools import partial
+
+from kwire.coordinator.asking import all_of, answer_of
+from kwire.coordinator.group.commands import DescribeAnswer, DescribeGroup
+from kwire.errors import ErrorCode
+from kwire.handlers.context import Context
+from kwire.wire.messages.describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+
+FIRST_VERSION_OF_NOT_FOUND = 6
+
+# Every operation Kafka knows on a group, as bits: without authorisation, everyone may do everything.
+GROUP_OPERATIONS = sum(1 << operation for operation in (3, 6, 8, 10, 11))
+
+
+def handle(
+    context: Context, request: DescribeGroupsRequest
+) -> DescribeGroupsResponse | Awaitable[DescribeGroupsResponse]:
+    return all_of(_groups(context, request), lambda groups: DescribeGroupsResponse(groups=groups))
+
+
+def _groups(context: Context, request: DescribeGroupsRequest) -> Iterator[DescribedGroup | Awaitable[DescribedGroup]]:
+    for group_id in request.groups:
+        shape = partial(_group, context.api_version, request.include_authorized_operations, group_id)
+        yield answer_of(context.services.groups, DescribeGroup(group_id=group_id), shape)
+
+
+def _group(version: int, with_operations: bool, group_id: str, answer: DescribeAnswer) -> DescribedGroup:
+    error = answer.error
+    if error is ErrorCode.GROUP_ID_NOT_FOUND and version < FIRST_VERSION_OF_NOT_FOUND:
+        error = ErrorCode.NONE
+    group = DescribedGroup(
+        error_code=error,
+        error_message=answer.message,
+        group_id=group_id,
+        group_state=answer.state,
+        protocol_type=answer.protocol_type,
+        protocol_data=answer.protocol_name,
+        members=[
+            DescribedGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata,
+                member_assignment=member.assignment,
+            )
+            for member in answer.members
+        ],
+    )
+    if with_operations and error is ErrorCode.NONE:
+        group.authorized_operations = GROUP_OPERATIONS
+    return group

@@ -1,0 +1,191 @@
+"""GET /api/v1/groups: all groups with their state and lag. GET /api/v1/groups/{group}: one of them, with its members,
+what each of them reads, and each committed offset with its lag.
+
+The list comes in pages, in the order of group ids: `limit` groups behind `after`; `next` is what to give as `after` for
+the page that follows, and null on the last one. A page ends early when its groups have many offsets.
+
+Lag is in offsets (to the high watermark) and in seconds (since the first record that was not passed yet came; 0 for who
+has caught up). It is null where nobody knows: no such partition, a record without a time, or a disk that has not been
+asked yet, because each request asks only so much of it; then the next one knows.
+
+Errors are `{"error": {"code", "message"}}` with Kafka's name of the code.
+"""
+
+import asyncio
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
+from typing import Any
+
+from aiohttp import web
+
+from kwire.broker.lag import Lag
+from kwire.coordinator.group.views import Assignment, MemberView
+from kwire.errors import ErrorCode, KafkaError
+from kwire.web.group_reports import GroupReport, MeasuredOffset
+from kwire.web.services import WebServices
+
+PAGE_GROUPS_MAX = 1000
+# Of one answer; a group may have more, and its report says how many were left out.
+OFFSETS_MAX = 10_000
+MEMBERS_MAX = 10_000
+# To shape and encode one offset takes some microseconds; after this many the loop gets its turn.
+ELEMENTS_PER_TURN = 500
+RETRY_AFTER_SECONDS = 1
+
+
+async def list_groups(services: WebServices, request: web.Request) -> web.Response:
+    try:
+        limit = int(request.query.get("limit", PAGE_GROUPS_MAX))
+    except ValueError:
+        limit = 0
+    if not 1 <= limit <= PAGE_GROUPS_MAX:
+        return _refusal(400, ErrorCode.INVALID_REQUEST, f"limit must be a number from 1 to {PAGE_GROUPS_MAX}")
+    if services.groups.loading_count:
+        return _unavailable(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "groups are still being loaded")
+    # One more than asked for, to know whether there is a next page.
+    groups = await services.groups.page(request.query.get("after"), limit + 1)
+    count = offset_count = 0
+    for group in groups[:limit]:
+        offset_count += group.offset_count
+        if count and offset_count > OFFSETS_MAX:
+            break
+        count += 1
+    reports = await services.groups.report(groups[:count], OFFSETS_MAX)
+    following = groups[count - 1].group_id if count < len(groups) else None
+    return await _answer({"next": following}, {"groups": map(_summary, reports)})
+
+
+async def describe_group(services: WebServices, request: web.Request) -> web.Response:
+    group_id = request.match_info["group"]
+    try:
+        group = await services.groups.find(group_id)
+    except KafkaError as error:
+        return _unavailable(error.code, str(error))
+    if group is None:
+        return _refusal(404, ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id}")
+    members = group.members()
+    (report,) = await services.groups.report([group], OFFSETS_MAX)
+    owners = _owners(services, members)
+    committed = {(one.topic, one.partition) for one in report.offsets}
+    # What a member reads without having committed anything: where it stands is its own secret.
+    uncommitted = [] if report.left_out_count else sorted(owners.keys() - committed)[: OFFSETS_MAX - len(committed)]
+    offsets = sorted(report.offsets, key=lambda one: (one.topic, one.partition))
+    return await _answer(
+        _summary(report) | {"left_out_member_count": max(0, len(members) - MEMBERS_MAX)},
+        {
+            "members": (_member(services, one) for one in members[:MEMBERS_MAX]),
+            "offsets": chain(
+                (_offset(one, owners.get((one.topic, one.partition))) for one in offsets),
+                (_uncommitted(topic, partition, owners[topic, partition]) for topic, partition in uncommitted),
+            ),
+        },
+    )
+
+
+def _summary(report: GroupReport) -> dict[str, Any]:
+    group = report.group
+    return {
+        "group_id": group.group_id,
+        "type": group.kind,
+        "state": group.state,
+        "member_count": group.member_count,
+        "offset_count": len(report.offsets) + report.left_out_count,
+        "left_out_offset_count": report.left_out_count,
+        "unknown_lag_count": report.unknown_count,
+        "lag_offsets": report.lag_offsets,
+        "lag_seconds": report.lag_seconds,
+    }
+
+
+def _member(services: WebServices, member: MemberView) -> dict[str, Any]:
+    return {
+        "member_id": member.member_id,
+        "group_instance_id": member.group_instance_id,
+        "client_id": member.client_id,
+        "client_host": member.client_host,
+        "assignment": [
+            {"topic": topic, "partitions": list(partitions)}
+            for topic, partitions in sorted(_named(services, member.assignment))
+        ],
+    }
+
+
+def _named(services: WebServices, assignment: Assignment) -> Iterator[tuple[str, Sequence[int]]]:
+    """An assignment by names; topics that are gone have none any more."""
+    for topic, partitions in assignment.items():
+        name = topic if isinstance(topic, str) else services.topics.catalogue.name_of(topic)
+        if name is not None:
+            yield name, partitions
+
+
+def _owners(services: WebServices, members: Sequence[MemberView]) -> dict[tuple[str, int], str]:
+    """Which member reads a partition."""
+    return {
+        (topic, partition): member.member_id
+        for member in members
+        for topic, partitions in _named(services, member.assignment)
+        for partition in partitions
+    }
+
+
+def _offset(measured: MeasuredOffset, member_id: str | None) -> dict[str, Any]:
+    committed = measured.committed
+    return {
+        "topic": measured.topic,
+        "partition": measured.partition,
+        "member_id": member_id,
+        "committed_offset": committed.offset,
+        "leader_epoch": committed.leader_epoch,
+        "metadata": committed.metadata,
+        "commit_timestamp_ms": committed.commit_timestamp_ms,
+        **_lag(measured.lag),
+    }
+
+
+def _uncommitted(topic: str, partition: int, member_id: str) -> dict[str, Any]:
+    return {
+        "topic": topic,
+        "partition": partition,
+        "member_id": member_id,
+        "committed_offset": None,
+        "leader_epoch": None,
+        "metadata": None,
+        "commit_timestamp_ms": None,
+        **_lag(None),
+    }
+
+
+def _lag(lag: Lag | None) -> dict[str, Any]:
+    return {
+        "log_start_offset": None if lag is None else lag.log_start_offset,
+        "high_watermark": None if lag is None else lag.high_watermark,
+        "lag_offsets": None if lag is None else lag.offsets,
+        "lag_seconds": None if lag is None else lag.seconds,
+    }
+
+
+async def _answer(facts: dict[str, Any], lists: dict[str, Iterable[dict[str, Any]]]) -> web.Response:
+    """One JSON object; its long lists are shaped and encoded in turns."""
+    parts = [json.dumps(facts)[:-1]]
+    for name, elements in lists.items():
+        parts.append(f", {json.dumps(name)}: [")
+        left = iter(elements)
+        separator = ""
+        while some := list(islice(left, ELEMENTS_PER_TURN)):
+            parts += [separator, json.dumps(some)[1:-1]]
+            separator = ", "
+            await asyncio.sleep(0)
+        parts.append("]")
+    parts.append("}")
+    return web.Response(text="".join(parts), content_type="application/json")
+
+
+def _unavailable(code: ErrorCode, message: str) -> web.Response:
+    answer = _refusal(503, code, message)
+    answer.headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
+    return answer
+
+
+def _refusal(status: int, code: ErrorCode, message: str) -> web.Response:
+    return web.json_response({"error": {"code": code.name, "message": message}}, status=status)
