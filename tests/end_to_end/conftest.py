@@ -12,6 +12,14 @@ from tests.support.java import JavaTools, kafka_libs
 from tests.support.server import Broker, KwireProcess, started_processes
 
 EXTERNAL_BOOTSTRAP = os.environ.get("KWIRE_TEST_BOOTSTRAP")
+# A consumer group decides itself when a silent member is out, by default after 45 seconds; 6 is what members of classic
+# groups ask for in these tests. A broker of somebody else's must be started with the same.
+SHORT_SESSIONS = {
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.session.timeout.ms": "6000",
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.consumer.heartbeat.interval.ms": "300",
+}
 # Fixtures that start or handle a kwire process; tests that ask for one cannot run against somebody else's broker.
 PROCESS_FIXTURES = {"kwire", "start_kwire"}
 
@@ -51,6 +59,22 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         process.ready()
         yield Broker(process.bootstrap, process)
         assert process.is_running, "the shared server died during the tests"
+        assert process.stop() == 0
+    finally:
+        process.kill()
+
+
+@pytest.fixture(scope="session")
+def short_sessions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A broker whose consumer groups soon notice that a member is dead."""
+    if EXTERNAL_BOOTSTRAP is not None:
+        yield Broker(EXTERNAL_BOOTSTRAP, None)
+        return
+    process = KwireProcess(tmp_path_factory.mktemp("short-sessions"), settings=SHORT_SESSIONS)
+    process.start()
+    try:
+        process.ready()
+        yield Broker(process.bootstrap, process)
         assert process.stop() == 0
     finally:
         process.kill()
