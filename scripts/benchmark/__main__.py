@@ -1,6 +1,7 @@
 """`python -m benchmark`: check what is needed, start the servers, run the schedule, print the table.
 
-`python -m benchmark log` runs the other family of works, which start servers of their own.
+`python -m benchmark log` and `python -m benchmark groups` run the other families of works, which start servers of
+their own.
 """
 
 import signal
@@ -10,7 +11,8 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 
-from benchmark import log, machine, options, report
+from benchmark import groups, log, machine, options, report
+from benchmark.groups.run import run_group_works
 from benchmark.house import check_kwire, make_directory, publish, say
 from benchmark.log.run import run_log_works
 from benchmark.measures import MEASURES, STALL_MEASURES
@@ -23,13 +25,15 @@ from benchmark.tools import Tools
 # Both make the same promise: an acknowledged record is in the page cache, which is Kafka's default.
 PRODUCTS: dict[str, Product] = {"kafka": ApacheKafka({}), "kwire": Kwire({"kwire.log.sync": "os"})}
 SETTLE_SECONDS = 3.0
+FAMILIES = {log.FAMILY: run_log_works, groups.FAMILY: run_group_works}
 TERMINATED = 128 + signal.SIGTERM
 
 
 def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))  # An exception, so that every server is stopped.
     arguments = sys.argv[1:]
-    samples = run_log_works(arguments[1:]) if arguments[:1] == [log.FAMILY] else run_works(options.parse(arguments))
+    family = FAMILIES.get(arguments[0]) if arguments else None
+    samples = family(arguments[1:]) if family else run_works(options.parse(arguments))
     sys.exit(1 if any(sample.error for sample in samples) else 0)
 
 

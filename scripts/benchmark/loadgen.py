@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from itertools import cycle
 
 from benchmark.histogram import Latencies
-from benchmark.wire import ProduceCall, WireError, connect, read_frame, record_batch
+from benchmark.wire import ProduceCall, RepeatedCall, WireError, connect, read_frame, record_batch
 
 SILENCE_SECONDS = 10
 SECONDS_MAX = 600  # Bounds the samples kept: 8 bytes per request.
@@ -48,6 +48,11 @@ def generate(
     """The topics take turns; their names are of one length."""
     batch = record_batch(b"x" * value_size, time.time_ns() // 1_000_000)
     calls = [ProduceCall.build(topic, batch) for topic in topics]
+    return drive_for(address, calls, connections, seconds)
+
+
+def drive_for(address: tuple[str, int], calls: Sequence[RepeatedCall], connections: int, seconds: float) -> Load:
+    """The calls take turns, whichever connection is free; their answers are of one size."""
     sockets = [connect(address, SILENCE_SECONDS) for _ in range(connections)]
     samples_ns = array("q")
     gc.disable()
@@ -59,7 +64,7 @@ def generate(
     return Load(len(samples_ns), elapsed, cpu, Latencies.of(samples_ns).encode())
 
 
-def drive(calls: Sequence[ProduceCall], sockets: list[socket.socket], end_ns: int, samples_ns: "array[int]") -> None:
+def drive(calls: Sequence[RepeatedCall], sockets: list[socket.socket], end_ns: int, samples_ns: "array[int]") -> None:
     """The measured loop: every name is local and an answer is only compared, so that the server stays the limit."""
     call = calls[0]
     reply_size, error_at, error_end = call.reply_size, call.error_at, call.error_at + 2
@@ -81,7 +86,7 @@ def drive(calls: Sequence[ProduceCall], sockets: list[socket.socket], end_ns: in
             reply = receive(RECEIVE_BYTES)
             now_ns = clock()
             if len(reply) != reply_size or reply[error_at:error_end] != NO_ERROR:
-                call.base_offset(read_frame(connection, reply))
+                call.check(read_frame(connection, reply))
                 now_ns = clock()
             record(now_ns - sent_ns[descriptor])
             sent_ns[descriptor] = now_ns

@@ -93,7 +93,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="scripts/bench",
         description="Measure kwire beside a real Apache Kafka on this machine; see docs/benchmarks.md",
-        epilog="`scripts/bench log` measures durability, recovery, compaction and scale: `scripts/bench log --help`",
+        epilog="`scripts/bench log` measures durability, recovery, compaction and scale, `scripts/bench groups` "
+        "consumer groups; both know --help",
     )
     parser.add_argument("--quick", action="store_true", help="small counts and one round: does everything work?")
     parser.add_argument("--rounds", type=int, metavar="N", help="measured rounds; the table shows medians (3)")

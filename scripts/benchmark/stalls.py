@@ -33,10 +33,14 @@ class LoopHealth:
 
 
 def loop_health(server: RunningServer) -> LoopHealth:
-    if server.metrics_url is None:
+    return loop_health_at(server.metrics_url)
+
+
+def loop_health_at(metrics_url: str | None) -> LoopHealth:
+    if not metrics_url:
         return LoopHealth()
     try:
-        with urllib.request.urlopen(server.metrics_url, timeout=SCRAPE_TIMEOUT_SECONDS) as answer:
+        with urllib.request.urlopen(metrics_url, timeout=SCRAPE_TIMEOUT_SECONDS) as answer:
             text = answer.read().decode()
     except OSError:
         return LoopHealth()  # A server without the figure is still worth measuring; the table shows a dash.

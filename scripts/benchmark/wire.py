@@ -9,6 +9,7 @@ them.
 import socket
 import struct
 from dataclasses import dataclass
+from typing import Protocol
 
 import crc32c
 
@@ -54,6 +55,22 @@ def varint(value: int) -> bytes:
     return bytes(encoded)
 
 
+class RepeatedCall(Protocol):
+    """A request that is sent again and again, and whose answers are all of one size."""
+
+    @property
+    def frame(self) -> bytes: ...
+
+    @property
+    def reply_size(self) -> int: ...
+
+    @property
+    def error_at(self) -> int: ...
+
+    def check(self, reply: bytes) -> None:
+        """Raises WireError unless this is the answer hoped for."""
+
+
 @dataclass(frozen=True)
 class ProduceCall:
     """A Produce request to one partition, with the places of the fields in its answer."""
@@ -72,6 +89,9 @@ class ProduceCall:
         # base offset, append time, log start | throttle
         error_at = 4 + 4 + 4 + 2 + len(name) + 4 + 4
         return cls(request_frame(PRODUCE, PRODUCE_VERSION, body), error_at + 2 + 24 + 4, error_at, error_at + 2)
+
+    def check(self, reply: bytes) -> None:
+        self.base_offset(reply)
 
     def base_offset(self, reply: bytes) -> int:
         if len(reply) != self.reply_size:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from benchmark.log.admin import Admin
+from benchmark.admin import Admin
 from benchmark.log.compact_program import CompactedAlone
 from benchmark.log.keyed_fill import Filled
 from benchmark.log.options import COMPACTION

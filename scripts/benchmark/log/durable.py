@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 
-from benchmark.log.admin import Admin
+from benchmark.admin import Admin
 from benchmark.log.options import DURABLE
 from benchmark.log.promises import PAGE_CACHE, PROMISES, SYNCED, Promise
 from benchmark.log.stage import LogWork, Stage

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from benchmark import procfs
+from benchmark.admin import Admin
 from benchmark.loadgen import topic_name
-from benchmark.log.admin import Admin
 from benchmark.log.options import MANY_TOPICS
 from benchmark.log.promises import PAGE_CACHE
 from benchmark.log.stage import LogWork, Stage, crash

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmark.family import FamilyOptions
 from benchmark.options import GIGABYTE, ROUNDS_MAX, WARM_UP_SHARE
 from benchmark.servers import KAFKA, KWIRE, REPOSITORY
 
@@ -15,6 +16,7 @@ WORK_NAMES = (SYNC_ROUND, DURABLE, UPKEEP, COMPACTION, MANY_TOPICS, RECOVERY)
 
 GB_MAX = 500.0
 TOPICS_MAX = 1_000_000
+QUICK_SHARE = 0.2  # Of the time that a work of the usual size takes.
 DISK_RESERVE = 1.3  # Indexes, and segments that are extended ahead of their data.
 COPIES_WHILE_COMPACTING = 3  # The log, its cleaned copy, and the one made without a server.
 
@@ -32,31 +34,29 @@ class Sizes:
     request_seconds: float
     sync_seconds: float
     upkeep_seconds: float
+    upkeep_mb: float
 
 
-FULL = Sizes(10.0, 1.0, 100_000, 100_000, 2_000, 500_000, 10.0, 10.0, 20.0)
-QUICK = Sizes(0.1, 0.1, 10_000, 2_000, 200, 20_000, 2.0, 0.5, 4.0)
+FULL = Sizes(10.0, 1.0, 100_000, 100_000, 2_000, 500_000, 10.0, 10.0, 20.0, 2.0)
+QUICK = Sizes(0.1, 0.1, 10_000, 2_000, 200, 20_000, 2.0, 0.5, 4.0, 2.0)
 
 
-@dataclass(frozen=True)
-class Options:
+@dataclass(frozen=True, kw_only=True)
+class Options(FamilyOptions):
     sizes: Sizes
-    rounds: int
-    works: tuple[str, ...]
-    servers: tuple[str, ...]
     generators: int
-    json_path: Path
-    base_directory: Path | None
-    keep: bool
 
     @property
     def disk_bytes(self) -> int:
-        """What the largest work needs: each one cleans up behind itself."""
         compacted_gb = self.sizes.compact_gb * COPIES_WHILE_COMPACTING
         # Both servers under both promises, and the warm-up, which is half of it.
         produced_gb = self.sizes.produced_records * 1024 / GIGABYTE * 4 * (1 + WARM_UP_SHARE)
         needs = {RECOVERY: self.sizes.log_gb, COMPACTION: compacted_gb, DURABLE: produced_gb}
         return int(max((needs.get(work, 1.0) for work in self.works), default=0.0) * GIGABYTE * DISK_RESERVE)
+
+    @property
+    def estimate_share(self) -> float:
+        return 1.0 if self.sizes.request_seconds == FULL.request_seconds else QUICK_SHARE
 
 
 def parse(arguments: Sequence[str]) -> Options:
@@ -76,6 +76,7 @@ def parse(arguments: Sequence[str]) -> Options:
         request_seconds=sizes.request_seconds,
         sync_seconds=sizes.sync_seconds,
         upkeep_seconds=_or(given.upkeep_seconds, sizes.upkeep_seconds),
+        upkeep_mb=_or(given.upkeep_mb, sizes.upkeep_mb),
     )
     if not 0 < given.rounds <= ROUNDS_MAX or not all(0 < gb <= GB_MAX for gb in (chosen.log_gb, chosen.compact_gb)):
         parser.error(f"1 to {ROUNDS_MAX} rounds, more than 0 and at most {GB_MAX:.0f} GB")
@@ -117,6 +118,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--shared-topics", type=int, metavar="N", help=shared)
     upkeep = f"length of each part of upkeep ({FULL.upkeep_seconds:g})"
     parser.add_argument("--upkeep-seconds", type=float, metavar="S", help=upkeep)
+    rate = f"MB per second to each topic meanwhile ({FULL.upkeep_mb:g})"
+    parser.add_argument("--upkeep-mb", type=float, metavar="MB", help=rate)
     results = REPOSITORY / "bench-results-log.json"
     parser.add_argument("--json", type=Path, default=results, metavar="FILE", help=f"raw samples ({results.name})")
     parser.add_argument("--dir", type=Path, metavar="DIR", help="where the data directories are made (TMPDIR)")

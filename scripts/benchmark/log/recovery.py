@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from benchmark import procfs
-from benchmark.log.admin import Admin, await_served
+from benchmark.admin import Admin, await_served
 from benchmark.log.options import RECOVERY
 from benchmark.log.stage import LogWork, Stage, crash
 from benchmark.options import GIGABYTE

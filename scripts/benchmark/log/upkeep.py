@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from benchmark.log.admin import EARLIEST, Admin
+from benchmark.admin import EARLIEST, Admin
 from benchmark.log.keyed_fill import Filled
-from benchmark.log.options import UPKEEP
+from benchmark.log.options import UPKEEP, Sizes
 from benchmark.log.promises import PROMISES
 from benchmark.log.segments import Segments
 from benchmark.log.stage import LogWork, Stage
@@ -26,7 +26,6 @@ from benchmark.works import GRACE_SECONDS, KIBIBYTE, SMALL, Outcome, probe_figur
 SEGMENT_BYTES = 1 << 20
 RETAINED_BYTES = 4 << 20
 KEYS = 10_000
-BYTES_PER_SECOND = 8_000_000
 PROBE_GAP_MS = 5
 WARM_UP_SECONDS = 2.0
 UNDER_WAY_SECONDS = 5.0  # Until there is something to delete and to compact.
@@ -68,17 +67,17 @@ def run(stage: Stage, round_number: int, names: Sequence[str]) -> Iterator[Sampl
     for name in names:
         settings = SETTINGS | (KAFKA_SETTINGS if name == KAFKA else {})
         with stage.server(name, settings) as server:
-            yield _measure(server, stage.options.sizes.upkeep_seconds, round_number)
+            yield _measure(server, stage.options.sizes, round_number)
 
 
-def _measure(server: RunningServer, seconds: float, round_number: int) -> Sample:
+def _measure(server: RunningServer, sizes: Sizes, round_number: int) -> Sample:
     _make_topics(server)
     with ExitStack() as stack:
         _probe(server, WARM_UP_SECONDS, stack)
     figures: dict[str, float] = {}
     histograms: dict[str, str] = {}
     for phase in PHASES:
-        found, sample = _play(server, phase, seconds, round_number)
+        found, sample = _play(server, phase, sizes, round_number)
         figures |= {f"{phase.name} {name}": value for name, value in sample.figures.items()} | found
         histograms |= {f"{phase.name} {name}": value for name, value in sample.histograms.items()}
     for promise in PROMISES:
@@ -102,25 +101,25 @@ def _probed(promise_name: str) -> str:
     return f"probed-{promise_name}"
 
 
-def _play(server: RunningServer, phase: Phase, seconds: float, round_number: int) -> tuple[dict[str, float], Sample]:
+def _play(server: RunningServer, phase: Phase, sizes: Sizes, round_number: int) -> tuple[dict[str, float], Sample]:
     """What the upkeep did meanwhile, and what the probers and the server saw."""
     with ExitStack() as stack:
-        fillers = {topic: stack.enter_context(_filler(server, topic)) for topic in phase.topics}
+        fillers = {topic: stack.enter_context(_filler(server, topic, sizes.upkeep_mb)) for topic in phase.topics}
         if fillers:
             time.sleep(UNDER_WAY_SECONDS)
-        sample = observe(server, round_number, UPKEEP, lambda: _probe(server, seconds, stack))
+        sample = observe(server, round_number, UPKEEP, lambda: _probe(server, sizes.upkeep_seconds, stack))
         filled = {topic: Filled(**json.loads(filler.finish(GRACE_SECONDS))) for topic, filler in fillers.items()}
     return (_check_upkeep(server, filled) if phase is BUSY else {}), sample
 
 
-def _filler(server: RunningServer, topic: str) -> Child:
+def _filler(server: RunningServer, topic: str, mb_per_second: float) -> Child:
     return own_program(
         "log.keyed_fill",
         port=server.address[1],
         topic=topic,
         keys=KEYS,
         record_size=KIBIBYTE,
-        bytes_per_second=BYTES_PER_SECOND,
+        bytes_per_second=int(mb_per_second * MEGABYTE),
         stop_with_stdin=True,
     )
 

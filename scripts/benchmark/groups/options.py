@@ -1,0 +1,102 @@
+"""What a run of this family is asked to do: the command line, and how much of each work that means."""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmark.family import FamilyOptions
+from benchmark.options import GIGABYTE, ROUNDS_MAX
+from benchmark.servers import KAFKA, KWIRE, REPOSITORY
+
+REBALANCE, COMMITS, HEARTBEATS, MANY_GROUPS = "rebalance", "commits", "heartbeats", "many-groups"
+WORK_NAMES = (REBALANCE, COMMITS, HEARTBEATS, MANY_GROUPS)
+CLASSIC, CONSUMER = "classic", "consumer"
+PROTOCOLS = (CLASSIC, CONSUMER)
+
+GROUPS_MAX, MEMBERS_MAX = 10_000, 1_000
+SECONDS_MAX = 600.0
+QUICK_SHARE = 0.2  # Of the time that a work of the usual size takes.
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much of each work."""
+
+    rebalances: int
+    commit_seconds: float
+    request_seconds: float
+    groups: int
+    members: int
+    heartbeat_seconds: float
+
+
+FULL = Sizes(50, 10.0, 10.0, 1_000, 10, 30.0)
+QUICK = Sizes(3, 1.0, 1.0, 10, 10, 4.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(FamilyOptions):
+    sizes: Sizes
+
+    @property
+    def disk_bytes(self) -> int:
+        """Commits of a hundred bytes, by the hundred thousand."""
+        return GIGABYTE
+
+    @property
+    def estimate_share(self) -> float:
+        return 1.0 if self.sizes.request_seconds == FULL.request_seconds else QUICK_SHARE
+
+
+def parse(arguments: Sequence[str]) -> Options:
+    parser = _parser()
+    given = parser.parse_args(arguments)
+    works = tuple(given.only.split(",")) if given.only else WORK_NAMES
+    if unknown := set(works) - set(WORK_NAMES):
+        parser.error(f"--only knows {', '.join(WORK_NAMES)}; not {', '.join(sorted(unknown))}")
+    sizes = QUICK if given.quick else FULL
+    chosen = Sizes(
+        rebalances=sizes.rebalances,
+        commit_seconds=sizes.commit_seconds,
+        request_seconds=sizes.request_seconds,
+        groups=sizes.groups if given.groups is None else given.groups,
+        members=sizes.members if given.members is None else given.members,
+        heartbeat_seconds=sizes.heartbeat_seconds if given.heartbeat_seconds is None else given.heartbeat_seconds,
+    )
+    if not 0 < given.rounds <= ROUNDS_MAX or not 0 < chosen.heartbeat_seconds <= SECONDS_MAX:
+        parser.error(f"1 to {ROUNDS_MAX} rounds, at most {SECONDS_MAX:.0f} seconds")
+    if not 0 < chosen.groups <= GROUPS_MAX or not 0 < chosen.members <= MEMBERS_MAX:
+        parser.error(f"1 to {GROUPS_MAX} groups of 1 to {MEMBERS_MAX} members")
+    return Options(
+        sizes=chosen,
+        rounds=given.rounds,
+        works=tuple(work for work in WORK_NAMES if work in works),
+        servers=given.servers,
+        json_path=given.json,
+        base_directory=given.dir,
+        keep=given.keep,
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="scripts/bench groups",
+        description="Measure rebalances, offset commits and heartbeats; see docs/benchmarks.md",
+    )
+    parser.add_argument("--quick", action="store_true", help="small counts: does everything work?")
+    parser.add_argument("--rounds", type=int, default=1, metavar="N", help="of everything; the table shows medians (1)")
+    parser.add_argument("--only", metavar="WORK,…", help=f"some of: {', '.join(WORK_NAMES)}")
+    which = parser.add_mutually_exclusive_group()
+    both = (KAFKA, KWIRE)
+    which.add_argument("--kafka-only", dest="servers", action="store_const", const=(KAFKA,), default=both)
+    which.add_argument("--kwire-only", dest="servers", action="store_const", const=(KWIRE,))
+    parser.add_argument("--groups", type=int, metavar="N", help=f"of many-groups ({FULL.groups})")
+    parser.add_argument("--members", type=int, metavar="N", help=f"in each of them ({FULL.members})")
+    length = f"how long many-groups is watched ({FULL.heartbeat_seconds:g})"
+    parser.add_argument("--heartbeat-seconds", type=float, metavar="S", help=length)
+    results = REPOSITORY / "bench-results-groups.json"
+    parser.add_argument("--json", type=Path, default=results, metavar="FILE", help=f"raw samples ({results.name})")
+    parser.add_argument("--dir", type=Path, metavar="DIR", help="where the data directories are made (TMPDIR)")
+    parser.add_argument("--keep", action="store_true", help="leave the data directories and logs behind")
+    return parser

@@ -1,0 +1,16 @@
+"""A run of this family: which works there are, and the table of what they found."""
+
+from collections.abc import Sequence
+
+from benchmark.family import run_family
+from benchmark.groups import commits, heartbeats, many_groups, rebalance
+from benchmark.groups.measures import measures
+from benchmark.groups.options import parse
+from benchmark.samples import Sample
+
+WORKS = (rebalance.WORK, commits.WORK, heartbeats.WORK, many_groups.WORK)
+
+
+def run_group_works(arguments: Sequence[str]) -> list[Sample]:
+    given = parse(arguments)
+    return run_family(given, WORKS, measures(given))

@@ -1,0 +1,55 @@
+"""What the works of this family are given: servers whose groups begin without a delay, and a topic to read."""
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
+from benchmark import family
+from benchmark.admin import Admin
+from benchmark.groups.crowd import await_coordinator
+from benchmark.groups.options import Options
+from benchmark.histogram import Latencies
+from benchmark.loadgen import Load
+from benchmark.processes import own_program
+from benchmark.servers import RunningServer
+from benchmark.works import Outcome
+
+# Members are not kept waiting for others that might come too, in either protocol.
+SETTINGS: dict[str, object] = {"group.initial.rebalance.delay.ms": 0, "group.consumer.assignment.interval.ms": 0}
+TOPIC = "read-by-groups"
+OFFSETS_TOPIC = "__consumer_offsets"
+GRACE_SECONDS = 180.0
+
+Stage = family.Stage[Options]
+GroupWork = family.StagedWork[Options]
+
+
+@contextmanager
+def servers(stage: Stage, names: Sequence[str], partition_count: int) -> Iterator[list[RunningServer]]:
+    """Running, with a topic and a coordinator."""
+    with ExitStack() as stack:
+        started = [stack.enter_context(stage.server(name, SETTINGS)) for name in names]
+        for server in started:
+            with Admin(server.address) as admin:
+                admin.make_topic(TOPIC, partition_count, {})
+            await_coordinator(server.address, TOPIC)
+        yield started
+
+
+def request_load(server: RunningServer, request: str, prefix: str, connections: int, seconds: float) -> Outcome:
+    """`request` as fast as it is answered."""
+    program = own_program(
+        "groups.request_program",
+        port=server.address[1],
+        request=request,
+        topic=TOPIC,
+        prefix=prefix,
+        connections=connections,
+        seconds=seconds,
+    )
+    with program as generator:
+        load = Load(**json.loads(generator.finish(seconds + GRACE_SECONDS)))
+    figures = Latencies.decode(load.latencies).figures()
+    figures["requests_per_s"] = load.requests / load.seconds
+    figures["generator_busy_share"] = load.own_cpu_seconds / load.seconds
+    return Outcome(figures, requests=load.requests, histograms={"request": load.latencies})
