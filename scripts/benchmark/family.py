@@ -4,6 +4,7 @@ Every work gets the servers it needs with the settings it needs, each in a direc
 of one says nothing about the next. `log/` and `groups/` are such families.
 """
 
+import argparse
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -161,3 +162,17 @@ def _attempt(
         samples.append(Sample(" and ".join(names), round_number, work.name, error=reason))
         return reason
     return None
+
+
+def add_common_options(parser: argparse.ArgumentParser, work_names: Sequence[str], results: Path) -> None:
+    """What every family is told: how much, which works, which servers, and where things go."""
+    parser.add_argument("--quick", action="store_true", help="small counts: does everything work?")
+    parser.add_argument("--rounds", type=int, default=1, metavar="N", help="of everything; the table shows medians (1)")
+    parser.add_argument("--only", metavar="WORK,…", help=f"some of: {', '.join(work_names)}")
+    which = parser.add_mutually_exclusive_group()
+    both = (KAFKA, KWIRE)
+    which.add_argument("--kafka-only", dest="servers", action="store_const", const=(KAFKA,), default=both)
+    which.add_argument("--kwire-only", dest="servers", action="store_const", const=(KWIRE,))
+    parser.add_argument("--json", type=Path, default=results, metavar="FILE", help=f"raw samples ({results.name})")
+    parser.add_argument("--dir", type=Path, metavar="DIR", help="where the data directories are made (TMPDIR)")
+    parser.add_argument("--keep", action="store_true", help="leave the data directories and logs behind")

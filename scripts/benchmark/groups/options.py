@@ -3,11 +3,10 @@
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from benchmark.family import FamilyOptions
+from benchmark.family import FamilyOptions, add_common_options
 from benchmark.options import GIGABYTE, ROUNDS_MAX
-from benchmark.servers import KAFKA, KWIRE, REPOSITORY
+from benchmark.servers import REPOSITORY
 
 REBALANCE, COMMITS, HEARTBEATS, MANY_GROUPS = "rebalance", "commits", "heartbeats", "many-groups"
 WORK_NAMES = (REBALANCE, COMMITS, HEARTBEATS, MANY_GROUPS)
@@ -84,19 +83,9 @@ def _parser() -> argparse.ArgumentParser:
         prog="scripts/bench groups",
         description="Measure rebalances, offset commits and heartbeats; see docs/benchmarks.md",
     )
-    parser.add_argument("--quick", action="store_true", help="small counts: does everything work?")
-    parser.add_argument("--rounds", type=int, default=1, metavar="N", help="of everything; the table shows medians (1)")
-    parser.add_argument("--only", metavar="WORK,…", help=f"some of: {', '.join(WORK_NAMES)}")
-    which = parser.add_mutually_exclusive_group()
-    both = (KAFKA, KWIRE)
-    which.add_argument("--kafka-only", dest="servers", action="store_const", const=(KAFKA,), default=both)
-    which.add_argument("--kwire-only", dest="servers", action="store_const", const=(KWIRE,))
+    add_common_options(parser, WORK_NAMES, REPOSITORY / "bench-results-groups.json")
     parser.add_argument("--groups", type=int, metavar="N", help=f"of many-groups ({FULL.groups})")
     parser.add_argument("--members", type=int, metavar="N", help=f"in each of them ({FULL.members})")
     length = f"how long many-groups is watched ({FULL.heartbeat_seconds:g})"
     parser.add_argument("--heartbeat-seconds", type=float, metavar="S", help=length)
-    results = REPOSITORY / "bench-results-groups.json"
-    parser.add_argument("--json", type=Path, default=results, metavar="FILE", help=f"raw samples ({results.name})")
-    parser.add_argument("--dir", type=Path, metavar="DIR", help="where the data directories are made (TMPDIR)")
-    parser.add_argument("--keep", action="store_true", help="leave the data directories and logs behind")
     return parser

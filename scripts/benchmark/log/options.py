@@ -4,11 +4,10 @@ import argparse
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from benchmark.family import FamilyOptions
+from benchmark.family import FamilyOptions, add_common_options
 from benchmark.options import GIGABYTE, ROUNDS_MAX, WARM_UP_SHARE
-from benchmark.servers import KAFKA, KWIRE, REPOSITORY
+from benchmark.servers import REPOSITORY
 
 RECOVERY, SYNC_ROUND, DURABLE, COMPACTION = "recovery", "sync-round", "durable", "compaction"
 MANY_TOPICS, UPKEEP = "many-topics", "upkeep"
@@ -103,13 +102,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="scripts/bench log",
         description="Measure durability, recovery, compaction and scale; see docs/benchmarks.md",
     )
-    parser.add_argument("--quick", action="store_true", help="small counts: does everything work?")
-    parser.add_argument("--rounds", type=int, default=1, metavar="N", help="of everything; the table shows medians (1)")
-    parser.add_argument("--only", metavar="WORK,…", help=f"some of: {', '.join(WORK_NAMES)}")
-    which = parser.add_mutually_exclusive_group()
-    both = (KAFKA, KWIRE)
-    which.add_argument("--kafka-only", dest="servers", action="store_const", const=(KAFKA,), default=both)
-    which.add_argument("--kwire-only", dest="servers", action="store_const", const=(KWIRE,))
+    add_common_options(parser, WORK_NAMES, REPOSITORY / "bench-results-log.json")
     parser.add_argument("--log-gb", type=float, metavar="GB", help=f"size of the recovered log ({FULL.log_gb:g})")
     parser.add_argument("--compact-gb", type=float, metavar="GB", help=f"size compacted ({FULL.compact_gb:g})")
     parser.add_argument("--keys", type=int, metavar="N", help=f"different keys in it ({FULL.keys})")
@@ -120,8 +113,4 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--upkeep-seconds", type=float, metavar="S", help=upkeep)
     rate = f"MB per second to each topic meanwhile ({FULL.upkeep_mb:g})"
     parser.add_argument("--upkeep-mb", type=float, metavar="MB", help=rate)
-    results = REPOSITORY / "bench-results-log.json"
-    parser.add_argument("--json", type=Path, default=results, metavar="FILE", help=f"raw samples ({results.name})")
-    parser.add_argument("--dir", type=Path, metavar="DIR", help="where the data directories are made (TMPDIR)")
-    parser.add_argument("--keep", action="store_true", help="leave the data directories and logs behind")
     return parser
