@@ -1,4 +1,4 @@
-"""Every error a Kafka client can be told, and the exception that carries one through the house."""
+"""Every error a client can be told, by Kafka's protocol or at the doors of rooms, and what carries it there."""
 
 from enum import IntEnum
 
@@ -157,3 +157,118 @@ class KafkaError(Exception):
         super().__init__(message or code.name)
         self.code = code
         self.message = message[:MESSAGE_LENGTH_MAX] or None
+
+
+class StreamError(Exception):
+    """What those who use rooms, streams and events are told: a stable code, a sentence, and facts for a program.
+
+    The code is the class's name. Which HTTP status belongs to it is for the door to say.
+    """
+
+    def __init__(self, message: str, details: dict[str, object]) -> None:
+        super().__init__(message)
+        self.code = type(self).__name__
+        self.message = message[:MESSAGE_LENGTH_MAX]
+        self.details = details
+
+
+class RoomNotFound(StreamError):
+    """No such room, and it is not made by asking for it."""
+
+    def __init__(self, room: str) -> None:
+        super().__init__(f"there is no room {room!r}", {"room": room[:MESSAGE_LENGTH_MAX]})
+
+
+class EventNotFound(StreamError):
+    """The offset is one of the room's, but no event is there any more, or never was."""
+
+    def __init__(self, offset: int) -> None:
+        super().__init__(f"there is no event at offset {offset}", {"offset": offset})
+        self.offset = offset
+
+
+class OffsetOutOfRange(StreamError):
+    """The offset is not one that the room has, or has any more."""
+
+    def __init__(self, requested: int, oldest: int, newest: int) -> None:
+        super().__init__(
+            f"offset {requested} is out of range: the oldest is {oldest}, the newest {newest}",
+            {"requested": requested, "oldest": oldest, "newest": newest},
+        )
+        self.requested = requested
+        self.oldest = oldest
+        self.newest = newest
+
+
+class SubscriptionFailed(StreamError):
+    """A subscription could not be made, or could not go on."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the subscription failed: {reason}", {"reason": reason[:MESSAGE_LENGTH_MAX]})
+
+
+class BroadcastFailed(StreamError):
+    """A subscriber could not be reached in time."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the broadcast failed: {reason}", {"reason": reason[:MESSAGE_LENGTH_MAX]})
+
+
+class InvalidName(StreamError):
+    """A name that no room or topic can have; `problem` says why."""
+
+    def __init__(self, name: str, problem: str) -> None:
+        super().__init__(
+            f"{name[: MESSAGE_LENGTH_MAX // 2]!r} is no name: {problem}", {"name": name[:MESSAGE_LENGTH_MAX]}
+        )
+
+
+class TopicHasPartitions(StreamError):
+    """A room has one partition, and this topic has several."""
+
+    def __init__(self, topic: str, count: int) -> None:
+        super().__init__(
+            f"the topic {topic!r} has {count} partitions, so it cannot be used as a room",
+            {"topic": topic, "count": count},
+        )
+
+
+class TooManyRooms(StreamError):
+    """A room that is not there cannot be made: the limit is reached."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"there are {limit} rooms already, and no more are allowed", {"limit": limit})
+
+
+class TooManySubscribers(StreamError):
+    """The room has as many subscribers as it may have."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"the room has {limit} subscribers already, and no more are allowed", {"limit": limit})
+
+
+class InvalidEvent(StreamError):
+    """What was published is no event; `problem` says why."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(problem, {})
+
+
+class EventTooLarge(StreamError):
+    """One event, or all those that are to be stored together, take more bytes than the topic allows."""
+
+    def __init__(self, size_bytes: int, limit: int) -> None:
+        super().__init__(
+            f"{size_bytes} bytes or more are to be stored at once, {limit} are allowed",
+            {"size_bytes": size_bytes, "limit": limit},
+        )
+
+
+class NotARoom(StreamError):
+    """A topic that was not made by a room door: rooms' commands read and write it, but do not change or delete it."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(
+            f"the topic {topic!r} was not made as a room, so it can only be changed or deleted as a topic",
+            {"topic": topic},
+        )

@@ -136,6 +136,10 @@ class Files:
     def size_of(self, path: str) -> int:
         return os.stat(path).st_size
 
+    def modified_ms_of(self, path: str) -> int:
+        """When it was written to last, by the machine's clock."""
+        return os.stat(path).st_mtime_ns // 1_000_000
+
     def fallocate(self, fd: int, position: int, size: int) -> None:
         """Reserve zeroed space, so that a later write cannot meet a full disk."""
         os.posix_fallocate(fd, position, size)

@@ -1,0 +1,1 @@
+"""Records as events: into a partition and out of it."""

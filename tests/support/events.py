@@ -1,0 +1,138 @@
+"""A partition without a node, a loop turn that ends when a test says so, and events to put there."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from kwire.broker.events.event import Event, NewEvent
+from kwire.broker.events.publishing import Outcome, Published, Publisher
+from kwire.broker.events.reading import EventReader, NeedsDisk
+from kwire.broker.partition import Partition, Syncs
+from kwire.config import load
+from kwire.topic_config import settings_for
+from storage.batch import check_batch
+from storage.files import Files
+from storage.settings import LogSettings
+from storage.syncing import sync_all
+from tests.support.batches import UnsyncedFiles, make_log
+from tests.support.clock import ManualClock
+
+SOURCE = b"/rooms/lobby"
+READS_MAX = 100_000
+
+
+class SyncNow:
+    """Sync rounds that are over before the append returns."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+
+    def add(self, partition: Partition) -> None:
+        sync = partition.begin_sync()
+        if sync is not None:
+            (failure,) = sync_all(self._files, (), [sync])
+            partition.end_sync(sync, partition.appended_bytes, failure)
+
+    def add_within(self, partition: Partition, delay_ms: int) -> None:
+        self.add(partition)
+
+
+class SyncLater(SyncNow):
+    """Sync rounds that a test runs."""
+
+    def __init__(self, files: Files) -> None:
+        super().__init__(files)
+        self.waiting: list[Partition] = []
+
+    def add(self, partition: Partition) -> None:
+        self.waiting.append(partition)
+
+    def run(self) -> None:
+        waiting, self.waiting = self.waiting, []
+        for partition in dict.fromkeys(waiting):
+            super().add(partition)
+
+
+def lone_partition(
+    directory: Path,
+    *,
+    files: Files | None = None,
+    syncs: Syncs | None = None,
+    segment_bytes: int = 1024 * 1024 * 1024,
+    **configs: str,
+) -> Partition:
+    """A partition whose log is in `directory`; `max_message_bytes="10"` sets `max.message.bytes`."""
+    files = files or UnsyncedFiles()
+    overrides = {name.replace("_", "."): value for name, value in configs.items()}
+    settings = settings_for(overrides, load(data_dir=str(directory)))
+    log = make_log(directory, files=files, settings=LogSettings(segment_bytes=segment_bytes, index_interval_bytes=100))
+    return Partition("lobby", 0, 0, settings, ManualClock(), lambda: log, syncs or SyncNow(files))
+
+
+class Turns:
+    """What the event loop does for a publisher: `end` is the end of a turn."""
+
+    def __init__(self) -> None:
+        self._calls: list[tuple[Callable[..., object], tuple[object, ...]]] = []
+
+    def call_soon(self, call: Callable[..., object], *args: object) -> None:
+        self._calls.append((call, args))
+
+    def end(self) -> None:
+        calls, self._calls = self._calls, []
+        for call, args in calls:
+            call(*args)
+
+
+class Publishing:
+    """A publisher and what it has answered."""
+
+    def __init__(self) -> None:
+        self.turns = Turns()
+        self.clock = ManualClock()
+        self.publisher = Publisher(self.clock, self.turns.call_soon)
+        self.outcomes: list[Outcome] = []
+
+    def publish(self, partition: Partition, *events: NewEvent) -> None:
+        self.publisher.publish(partition, SOURCE, events, self.note)
+
+    def note(self, outcome: Outcome) -> None:
+        self.outcomes.append(outcome)
+
+    def end_turn(self) -> list[Outcome]:
+        """What was answered in this turn."""
+        self.turns.end()
+        outcomes, self.outcomes = self.outcomes, []
+        return outcomes
+
+    def publish_now(self, partition: Partition, *events: NewEvent) -> Published:
+        self.publish(partition, *events)
+        (outcome,) = self.end_turn()
+        assert isinstance(outcome, Published), outcome
+        return outcome
+
+
+def append(partition: Partition, batch: bytearray | memoryview) -> int:
+    """As a Kafka client does; the offset of the first record."""
+    view = memoryview(batch)
+    return partition.append(view, check_batch(view)).base_offset
+
+
+def read_all(
+    reader: EventReader, count_max: int = 500, bytes_max: int = 1024 * 1024, needs: list[NeedsDisk] | None = None
+) -> list[Event]:
+    """Every event up to the head, in portions; what needs a thread is done here and noted in `needs`."""
+    events: list[Event] = []
+    for _ in range(READS_MAX):
+        portion = reader.read(count_max, bytes_max)
+        if isinstance(portion, NeedsDisk):
+            portion.warm_up()
+            if needs is not None:
+                needs.append(portion)
+            continue
+        assert len(portion) <= count_max
+        if not portion:
+            return events
+        assert sum(event.size_bytes for event in portion[:-1]) < bytes_max
+        assert reader.next_offset > portion[-1].offset
+        events += portion
+    raise AssertionError("the head is never reached")
