@@ -45,5 +45,19 @@ class ColdReads:
             found.append(outcome)
         return found
 
+    def begin(self, warm_up: Callable[[], None], done: Callable[[BaseException | None], None]) -> None:
+        """The same as `do` without a task: `done` is called in a later loop turn, with what went wrong if anything.
+
+        A log that was deleted meanwhile is nothing wrong: the next read tells.
+        """
+        self.count += 1
+
+        def end(wait: "asyncio.Future[None]") -> None:
+            if not wait.cancelled():
+                error = wait.exception()
+                done(None if isinstance(error, LogClosed) else error)
+
+        asyncio.get_running_loop().run_in_executor(self._threads, warm_up).add_done_callback(end)
+
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)

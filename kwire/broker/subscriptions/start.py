@@ -1,0 +1,169 @@
+"""Where a subscription begins: what a reader may ask for, and the offset it means in a log as it is now.
+
+| `from_offset` | begins at |
+|---|---|
+| none | the head: only new events |
+| 0 | the oldest event there is |
+| N | that offset; below the oldest it is out of range, beyond the head the reader waits for it |
+| -N | so many offsets before the head, or the oldest if there are not so many |
+
+`replay` alone asks for everything there is; `replay: false` asks for new events only, whatever else was said.
+`from_time` begins at the first event of that time or later, and at the head if there is none.
+"""
+
+import base64
+import math
+from datetime import UTC, datetime
+from enum import Enum
+from typing import NamedTuple
+
+from kwire.broker.cold_reads import ColdReads
+from kwire.broker.partition import Partition, code_of
+from kwire.broker.time_search import search_time
+from kwire.broker.topics import Topic
+from kwire.errors import ErrorCode, KafkaError, OffsetOutOfRange, SubscriptionFailed
+from storage.errors import StorageError
+from storage.times import TimestampAndOffset
+
+OFFSET_MAX = 2**63 - 1
+# Retention or compaction exchanged the files under a search; that often in a row is no chance any more.
+SEARCHES_MAX = 3
+# A time as text; longer ones are no times, and nobody should have to look at them.
+TIME_LENGTH_MAX = 64
+
+
+class StartKind(Enum):
+    NEWEST = "newest"
+    OLDEST = "oldest"
+    OFFSET = "offset"
+    BACK = "back"
+    TIME = "time"
+
+
+class Start(NamedTuple):
+    """What a reader asked for; `value` is an offset, a number of events or a time in milliseconds."""
+
+    kind: StartKind
+    value: int = 0
+
+    @staticmethod
+    def at(offset: int) -> "Start":
+        return Start(StartKind.OFFSET, offset) if offset > 0 else FROM_OLDEST
+
+    @staticmethod
+    def back(count: int) -> "Start":
+        return Start(StartKind.BACK, count)
+
+    @staticmethod
+    def at_time(timestamp_ms: int) -> "Start":
+        return Start(StartKind.TIME, timestamp_ms)
+
+    @staticmethod
+    def parse(
+        from_offset: int | None = None, replay: bool | None = None, from_time: int | str | None = None
+    ) -> "Start":
+        """Raises SubscriptionFailed when it makes no sense. A time is milliseconds since 1970 or ISO 8601."""
+        if from_offset is not None and from_time is not None:
+            raise SubscriptionFailed("from_offset and from_time exclude each other")
+        if from_offset is not None and not -OFFSET_MAX <= from_offset <= OFFSET_MAX:
+            raise SubscriptionFailed(f"from_offset has to lie between {-OFFSET_MAX} and {OFFSET_MAX}")
+        timestamp_ms = None if from_time is None else _milliseconds(from_time)
+        if replay is False:
+            return FROM_NEWEST
+        if timestamp_ms is not None:
+            return Start.at_time(timestamp_ms)
+        if from_offset is None:
+            return FROM_OLDEST if replay else FROM_NEWEST
+        return Start.back(-from_offset) if from_offset < 0 else Start.at(from_offset)
+
+
+FROM_NEWEST = Start(StartKind.NEWEST)
+FROM_OLDEST = Start(StartKind.OLDEST)
+
+
+def _milliseconds(time: int | str) -> int:
+    if isinstance(time, str):
+        try:
+            # Digits alone would be read as a date without dashes.
+            return _bounded(int(time)) if time.isdecimal() else _of_text(time[: TIME_LENGTH_MAX + 1])
+        except (ValueError, OverflowError):
+            raise SubscriptionFailed(
+                "from_time has to be milliseconds since 1970 or a time such as 2026-01-31T12:00:00Z"
+            ) from None
+    return _bounded(time)
+
+
+def _of_text(text: str) -> int:
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return _bounded(math.floor(moment.timestamp() * 1000))
+
+
+def _bounded(timestamp_ms: int) -> int:
+    if not 0 <= timestamp_ms <= OFFSET_MAX:
+        raise SubscriptionFailed("from_time has to lie between 1970 and 2^63 milliseconds later")
+    return timestamp_ms
+
+
+def epoch_of(topic: Topic) -> str:
+    """Which incarnation of a name this is: offsets of another mean nothing here. The topic id, as Kafka shows it."""
+    return base64.urlsafe_b64encode(topic.topic_id).decode().rstrip("=")
+
+
+class Place(NamedTuple):
+    """Where reading begins. `is_recovered` is False when what the reader knows, or asks for, is not of this log."""
+
+    offset: int
+    is_recovered: bool
+
+
+async def find_place(
+    start: Start, topic: Topic, partition: Partition, epoch: str | None, cold_reads: ColdReads
+) -> Place:
+    """Raises OffsetOutOfRange, or KafkaError when the log cannot be read.
+
+    `epoch` is the incarnation that a reader who comes back has seen, if it says so: in another one it begins anew.
+    """
+    oldest, head = _range_of(partition)
+    if epoch is not None and epoch != epoch_of(topic):
+        return Place(oldest, False)
+    kind, value = start
+    if kind is StartKind.NEWEST:
+        return Place(head, True)
+    if kind is StartKind.OLDEST:
+        return Place(oldest, True)
+    if kind is StartKind.BACK:
+        return Place(max(head - value, oldest), True)
+    if kind is StartKind.TIME:
+        return Place(await _offset_for_time(partition, value, cold_reads), True)
+    if value < oldest:
+        raise OffsetOutOfRange(value, oldest, head - 1)
+    # Beyond the head: a log that was cut by a power failure may be shorter than its readers remember.
+    return Place(value, value <= head)
+
+
+def _range_of(partition: Partition) -> tuple[int, int]:
+    try:
+        return partition.log.log_start_offset, partition.high_watermark
+    except StorageError as error:
+        raise KafkaError(code_of(error), str(error)) from error
+
+
+async def _offset_for_time(partition: Partition, timestamp_ms: int, cold_reads: ColdReads) -> int:
+    outcome: TimestampAndOffset | StorageError | None = None
+    for _ in range(SEARCHES_MAX):
+        try:
+            search = search_time(partition.log, timestamp_ms, partition.high_watermark)
+            (outcome,) = await cold_reads.find([search])
+            log = partition.log
+        except StorageError as error:
+            raise KafkaError(code_of(error), str(error)) from error
+        if search.is_outdated(log):
+            continue
+        if isinstance(outcome, StorageError):
+            raise KafkaError(code_of(outcome), str(outcome)) from outcome
+        if outcome is None:
+            return partition.high_watermark
+        return max(outcome.offset, log.log_start_offset)
+    raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, "the log was rewritten while it was searched, try again")
