@@ -193,6 +193,12 @@ _TABLE = (
         default=-1,
     ),
     _topic(
+        "kwire.room",
+        Kind.BOOLEAN,
+        "Whether the topic is a room: it counts among kwire.rooms.max, and goes when nobody uses it any more.",
+        default=False,
+    ),
+    _topic(
         "leader.replication.throttled.replicas",
         Kind.LIST,
         "Replicas whose copying is slowed down on the leader's side: partition:broker, or * for all.",
@@ -421,6 +427,7 @@ class TopicSettings(NamedTuple):
     compression_level: int | None
     # Bytes of one record in a compressed batch, unfolded.
     record_bytes_max: int
+    is_room: bool
 
 
 def validate(overrides: Mapping[str, str]) -> None:
@@ -497,6 +504,7 @@ def settings_for(overrides: Mapping[str, str], config: Config) -> TopicSettings:
         compression=_CODECS[codec],
         compression_level=number(level_name) if level_name in TOPIC_SETTINGS else None,
         record_bytes_max=record_bytes_max,
+        is_room=value_of("kwire.room") is True,
     )
 
 

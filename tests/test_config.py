@@ -39,7 +39,7 @@ def test_flags_win_over_environment_and_environment_over_file(tmp_path: Path) ->
     file = tmp_path / "server.properties"
     file.write_text("num.partitions=2\nmessage.max.bytes=3\nfetch.max.bytes=4096\n")
     config = load(
-        properties_file=file,
+        files=[file],
         environment={"KAFKA_NUM_PARTITIONS": "5", "KAFKA_MESSAGE_MAX_BYTES": "6"},
         settings=["num.partitions=8"],
     )
@@ -121,7 +121,7 @@ def test_every_setting_can_be_set_by_environment(name: str) -> None:
 def test_unknown_names_from_file_and_environment_are_kept_with_a_warning(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text("num.partition=2\nssl.key.password=hush\n")
-    config = load(properties_file=file, environment={"KAFKA_NO_SUCH_THING": "1"})
+    config = load(files=[file], environment={"KAFKA_NO_SUCH_THING": "1"})
     assert config.values["num.partition"].text == "2"
     assert config.values["no.such.thing"].text == "1"
     assert config.values["ssl.key.password"].setting.is_sensitive
@@ -137,7 +137,7 @@ def test_an_unknown_name_in_a_flag_is_refused_with_the_nearest_name() -> None:
 def test_a_refusal_names_source_setting_value_and_what_is_expected(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text("num.partitions=many\n")
-    assert refused(properties_file=file) == (
+    assert refused(files=[file]) == (
         f"{file}: Invalid value many for configuration num.partitions: Not a number of type INT"
     )
     assert refused(environment={"KAFKA_NUM_PARTITIONS": "0"}) == (
@@ -190,7 +190,7 @@ def test_number_beyond_its_type_is_refused() -> None:
 
 
 def test_a_missing_file_is_a_clear_refusal(tmp_path: Path) -> None:
-    assert "cannot be read: No such file" in refused(properties_file=tmp_path / "none")
+    assert "cannot be read: No such file" in refused(files=[tmp_path / "none"])
 
 
 @pytest.mark.parametrize("host", ["", "0.0.0.0", "10.0.0.1", "example.test", "[::]"])
@@ -322,7 +322,7 @@ def test_any_text_for_any_setting_is_taken_or_refused(name: str, text: str) -> N
 def test_a_file_that_is_not_utf_8_is_read_as_latin_1(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_bytes("broker.rack=k\u00e4ln".encode("latin-1"))
-    assert load(properties_file=file).rack == "k\u00e4ln"
+    assert load(files=[file]).rack == "k\u00e4ln"
 
 
 def test_secrets_are_not_shown_in_refusals() -> None:

@@ -6,10 +6,10 @@ wants to know what a topic is (Metadata, metrics) asks here and makes nothing.
 """
 
 import logging
-from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from kwire.broker.ordered_keys import OrderedKeys
 from kwire.errors import ErrorCode, KafkaError
 from kwire.metastore import Change, Conflict, MetaStore
 from kwire.metastore.interface import ABSENT
@@ -19,13 +19,17 @@ log = logging.getLogger("kwire.broker")
 
 KEY_PREFIX = "topics/"
 OFFSETS_TOPIC = "__consumer_offsets"
+ROOM_CONFIG = "kwire.room"
+# Of topics that are older than the note of it.
+UNKNOWN_TIME_MS = -1
 INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, "__transaction_state", "__share_group_state"})
 
 
 class TopicFacts(NamedTuple):
     """A topic as the catalogue has it. `configs` holds only what was set on it.
 
-    `revision` is that of the store's entry: a change of what it says is judged by it.
+    `revision` is that of the store's entry: a change of what it says is judged by it. `created_ms` is -1 if nobody
+    knows.
     """
 
     name: str
@@ -33,10 +37,15 @@ class TopicFacts(NamedTuple):
     partition_count: int
     configs: Mapping[str, str]
     revision: int
+    created_ms: int = UNKNOWN_TIME_MS
 
     @property
     def is_internal(self) -> bool:
         return self.name in INTERNAL_TOPICS
+
+    @property
+    def is_room(self) -> bool:
+        return is_room(self.configs)
 
 
 class Catalogue:
@@ -53,9 +62,9 @@ class Catalogue:
         self._names_by_look: dict[str, str] = {}
         # Only of topics with more than one.
         self._partition_counts: dict[str, int] = {}
-        # All keys in the order of their names, and those that are still to be put in.
-        self._ordered: list[str] = []
-        self._unordered: dict[str, None] = {}
+        self._ordered = OrderedKeys()
+        # Only of topics that are rooms.
+        self._rooms = OrderedKeys()
         self.partition_count = 0
         # Another number after every change of what topics there are, or how many partitions they have.
         self.revision = 0
@@ -64,7 +73,8 @@ class Catalogue:
             if value["configs"]:
                 check(key.removeprefix(KEY_PREFIX), value["configs"])
             self._enter(key, value)
-        self._put_in_order()
+        self._ordered.put_in_order()
+        self._rooms.put_in_order()
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -82,9 +92,15 @@ class Catalogue:
 
     def names_from(self, first: str, count: int) -> list[str]:
         """The first `count` names that are not below `first`, in their order: a page for those who read all."""
-        self._put_in_order()
-        at = bisect_left(self._ordered, KEY_PREFIX + first)
-        return [key.removeprefix(KEY_PREFIX) for key in self._ordered[at : at + count]]
+        return [key.removeprefix(KEY_PREFIX) for key in self._ordered.page(KEY_PREFIX + first, count)]
+
+    @property
+    def room_count(self) -> int:
+        return len(self._rooms)
+
+    def rooms_from(self, first: str, count: int) -> list[str]:
+        """The same of those topics that are rooms."""
+        return [key.removeprefix(KEY_PREFIX) for key in self._rooms.page(KEY_PREFIX + first, count)]
 
     def find(self, name: str) -> TopicFacts | None:
         entry = self._metastore.get(KEY_PREFIX + name)
@@ -95,7 +111,7 @@ class Catalogue:
         # The store knows a new topic a moment before it is entered here; it is there when everybody finds it.
         if topic_id not in self._keys:
             return None
-        return TopicFacts(name, topic_id, value["partitions"], value["configs"], entry.revision)
+        return TopicFacts(name, topic_id, value["partitions"], value["configs"], entry.revision, _created_ms(value))
 
     def name_of(self, topic_id: bytes) -> str | None:
         key = self._keys.get(topic_id)
@@ -128,27 +144,33 @@ class Catalogue:
 
     async def change(self, facts: TopicFacts, value: dict[str, Any]) -> TopicFacts:
         """Let a topic be as `value` says, if it is still what `facts` say."""
-        revision = await self._change(facts, value)
+        revision = await self._change([(facts, value)])
         self._count(facts.name, value["partitions"] - facts.partition_count, value["partitions"])
+        if is_room(value["configs"]) != facts.is_room:
+            (self._rooms.remove if facts.is_room else self._rooms.add)(self._keys[facts.topic_id])
         return facts._replace(partition_count=value["partitions"], configs=value["configs"], revision=revision)
 
-    async def remove(self, facts: TopicFacts) -> None:
-        await self._change(facts, None)
-        key = self._keys.pop(facts.topic_id)
-        if key in self._unordered:
-            del self._unordered[key]
-        else:
-            del self._ordered[bisect_left(self._ordered, key)]
-        if self._names_by_look.get(look(facts.name)) == facts.name:
-            del self._names_by_look[look(facts.name)]
-        self._partition_counts.pop(facts.name, None)
-        self.partition_count -= facts.partition_count
+    async def remove(self, removed: Sequence[TopicFacts]) -> None:
+        """Let topics go, all in one commit, if each is still what its facts say."""
+        await self._change([(facts, None) for facts in removed])
+        for facts in removed:
+            key = self._keys.pop(facts.topic_id)
+            self._ordered.remove(key)
+            if facts.is_room:
+                self._rooms.remove(key)
+            if self._names_by_look.get(look(facts.name)) == facts.name:
+                del self._names_by_look[look(facts.name)]
+            self._partition_counts.pop(facts.name, None)
+            self.partition_count -= facts.partition_count
         self.revision += 1
 
-    async def _change(self, facts: TopicFacts, value: dict[str, Any] | None) -> int:
+    async def _change(self, changed: Sequence[tuple[TopicFacts, dict[str, Any] | None]]) -> int:
         try:
-            return await self._commit([Change(KEY_PREFIX + facts.name, value, facts.revision)])
+            return await self._commit(
+                [Change(KEY_PREFIX + facts.name, value, facts.revision) for facts, value in changed]
+            )
         except Conflict as conflict:
+            facts = next(facts for facts, _ in changed if KEY_PREFIX + facts.name == conflict.key)
             now = self.find(facts.name)
             if now is None or now.topic_id != facts.topic_id:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) from conflict
@@ -164,17 +186,12 @@ class Catalogue:
     def _enter(self, key: str, value: dict[str, Any]) -> None:
         name = key.removeprefix(KEY_PREFIX)
         self._keys[bytes.fromhex(value["id"])] = key
-        self._unordered[key] = None
+        self._ordered.add(key)
+        if is_room(value["configs"]):
+            self._rooms.add(key)
         if "." in name:
             self._names_by_look[look(name)] = name
         self._count(name, value["partitions"], value["partitions"])
-
-    def _put_in_order(self) -> None:
-        # To sort what is nearly sorted takes a few milliseconds for a hundred thousand names.
-        if self._unordered:
-            self._ordered += self._unordered
-            self._ordered.sort()
-            self._unordered.clear()
 
     def _count(self, name: str, more: int, partition_count: int) -> None:
         self.partition_count += more
@@ -184,8 +201,23 @@ class Catalogue:
             self._partition_counts[name] = partition_count
 
 
-def entry_value(topic_id: bytes, partition_count: int, configs: Mapping[str, str]) -> dict[str, Any]:
-    return {"id": topic_id.hex(), "partitions": partition_count, "configs": dict(configs)}
+def entry_value(
+    topic_id: bytes, partition_count: int, configs: Mapping[str, str], created_ms: int = UNKNOWN_TIME_MS
+) -> dict[str, Any]:
+    value = {"id": topic_id.hex(), "partitions": partition_count, "configs": dict(configs)}
+    if created_ms != UNKNOWN_TIME_MS:
+        value["created"] = created_ms
+    return value
+
+
+def is_room(configs: Mapping[str, str]) -> bool:
+    """Whether a topic with these settings is a room, as the setting's own kind reads the text."""
+    return configs.get(ROOM_CONFIG, "").strip().lower() == "true"
+
+
+def _created_ms(value: Mapping[str, Any]) -> int:
+    created_ms: int = value.get("created", UNKNOWN_TIME_MS)
+    return created_ms
 
 
 def look(name: str) -> str:

@@ -104,6 +104,8 @@ class Partition:
         "appended_bytes",
         "high_watermark",
         "index",
+        "is_fetched",
+        "is_leaving",
         "is_syncing",
         "leader_epoch",
         "readable_bytes",
@@ -135,6 +137,10 @@ class Partition:
         self.stored_bytes = 0
         # A round is at work on it.
         self.is_syncing = False
+        # Somebody has read it; whoever wants to know when takes this back, and notes the time (`Topics`).
+        self.is_fetched = False
+        # Its topic is being deleted: what would be appended now would be acknowledged, and gone a moment later.
+        self.is_leaving = False
         self._clock = clock
         self._open_log = open_log
         self._syncs = syncs
@@ -176,6 +182,9 @@ class Partition:
 
         The batch gets its offset and epoch in place, unless the topic stores it in another codec: that is a copy.
         """
+        if self.is_leaving:
+            # Producers look for the topic and send again: it is gone by then, or stays because it could not be deleted.
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the topic is being deleted")
         settings = self.settings
         now_ms = self._clock.now_ms()
         size_bytes = len(batch)
@@ -275,6 +284,12 @@ class Partition:
     def forget(self) -> None:
         """Its topic was deleted: whoever still holds it finds it closed, and opens nothing in its place."""
         self._open_log = _refuse_to_open
+        self.is_leaving = False
+
+    @property
+    def is_forgotten(self) -> bool:
+        """Whether its topic was deleted."""
+        return self._open_log is _refuse_to_open
 
     def park(self) -> bool:
         """Give back what the open log holds; it opens again when somebody needs it. False if it is in use just now."""

@@ -94,6 +94,8 @@ class Retention:
         self.deleted_segments = 0
         self.deleted_bytes = 0
         self.failures = 0
+        # When a round over all logs ended last; None before the first.
+        self.last_round_ms: int | None = None
         self._tasks = [
             self._loop.create_task(self._repeat(self.round, check_interval_ms / 1000)),
             self._loop.create_task(self._repeat(self.ring_round, RING_ROUND_SECONDS)),
@@ -122,6 +124,7 @@ class Retention:
                 self._delete_later(partition, dropped)
             await asyncio.sleep(0)
         await self._round_of_closed()
+        self.last_round_ms = self._clock.now_ms()
 
     async def ring_round(self) -> None:
         """Take out the segments that a ring has left behind."""

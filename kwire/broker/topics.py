@@ -49,8 +49,8 @@ R = TypeVar("R")
 METADATA_TOPIC = "__cluster_metadata"
 NAME_LENGTH_MAX = 249
 PARTITIONS_MAX = 10_000
-# Renaming a folder takes a tenth of a millisecond; after this many the loop gets its turn.
-DELETIONS_PER_TURN = 100
+# Renaming a folder takes a fifth of a millisecond; after this many the loop gets its turn.
+DELETIONS_PER_TURN = 10
 # To give a partition its settings takes microseconds; after this many the loop gets its turn.
 SETTINGS_PER_TURN = 500
 # Most topics of a large node are configured like many others, and share what was parsed for the first of them.
@@ -126,6 +126,8 @@ class Topics:
         # Called whenever a log has been opened or touched: somebody sees to it that not too many are.
         self.on_opened: Callable[[], None] | None = None
         self.stored_bytes: dict[str, int] = {}
+        # When somebody read a room at the latest, by its topic's name; old ones go with each clean-up of rooms.
+        self.room_fetches: dict[str, int] = {}
         self.catalogue = Catalogue(metastore, self._check_stored)
 
     def __iter__(self) -> Iterator[Topic]:
@@ -150,6 +152,10 @@ class Topics:
             if facts is not None:
                 topic = self._bring_up(facts)
         return topic
+
+    def live(self, name: str) -> Topic | None:
+        """A topic if somebody uses it just now; it is not made live for it."""
+        return self._live.get(name)
 
     def get_by_id(self, topic_id: bytes) -> Topic | None:
         topic = self._live_by_id.get(topic_id)
@@ -183,7 +189,15 @@ class Topics:
         self._store.forget_log(partition.topic_name, partition.index)
         self.open_partitions.pop(partition, None)
         self.stored_bytes[_folder(partition)] = partition.stored_bytes
+        if partition.is_fetched:
+            self.note_fetch(partition)
         return True
+
+    def note_fetch(self, partition: Partition) -> None:
+        """It was read since somebody looked: of a room that is noted, as of now."""
+        partition.is_fetched = False
+        if partition.settings.is_room:
+            self.room_fetches[partition.topic_name] = self._clock.now_ms()
 
     def _note_open(self, partition: Partition) -> None:
         self.open_partitions.pop(partition, None)
@@ -226,26 +240,50 @@ class Topics:
                 # What is durable is used at every start, so it has to be good before.
                 self._checked_settings(topic.configs)
                 looks[look(topic.name)] = topic.name
+            now_ms = self._clock.now_ms()
             await self.catalogue.add(
-                {topic.name: entry_value(uuid.uuid4().bytes, topic.partition_count, topic.configs) for topic in new}
+                {
+                    topic.name: entry_value(uuid.uuid4().bytes, topic.partition_count, topic.configs, now_ms)
+                    for topic in new
+                }
             )
             return [made for topic in new if (made := self.get(topic.name)) is not None]
 
     async def delete(self, topic: Topic) -> None:
         """Forget a topic durably, then let its files go."""
-        await _to_the_end(self._delete(topic, topic.facts))
+        await _to_the_end(self._delete([topic], lambda topic: True))
 
-    async def _delete(self, topic: Topic, facts: TopicFacts) -> None:
-        # Who creates a topic of this name waits until the folders of this one are out of its way.
+    async def delete_idle(self, topics: Sequence[Topic], is_idle: Callable[[Topic], bool]) -> list[Topic]:
+        """Delete those that are idle, all in one commit, and tell which.
+
+        From the moment at which `is_idle` is asked they take no records: none is acknowledged and deleted with them.
+        """
+        return await _to_the_end(self._delete(topics, is_idle))
+
+    async def _delete(self, topics: Sequence[Topic], is_wanted: Callable[[Topic], bool]) -> list[Topic]:
+        # Who creates a topic of such a name waits until the folders of this one are out of its way.
         async with self._creating:
-            await self.catalogue.remove(facts)
-            self._live.pop(topic.name, None)
-            self._live_by_id.pop(topic.topic_id, None)
+            wanted = [topic for topic in topics if is_wanted(topic)]
+            if not wanted:
+                return []
+            leaving = [partition for topic in wanted for partition in topic.partitions]
+            for partition in leaving:
+                partition.is_leaving = True
+            try:
+                await self.catalogue.remove([topic.facts for topic in wanted])
+            except BaseException:
+                for partition in leaving:
+                    partition.is_leaving = False
+                raise
+            for topic in wanted:
+                self._live.pop(topic.name, None)
+                self._live_by_id.pop(topic.topic_id, None)
             self.deletion_count += 1
-            for number, partition in enumerate(topic.partitions, start=1):
+            for number, partition in enumerate(leaving, start=1):
                 self._delete_log(partition)
                 if number % DELETIONS_PER_TURN == 0:
                     await asyncio.sleep(0)
+            return wanted
 
     def _delete_log(self, partition: Partition) -> None:
         try:
@@ -260,7 +298,7 @@ class Topics:
         partition.advance(partition.high_watermark)
 
     async def widen(self, topic: Topic, partition_count: int) -> None:
-        value = entry_value(topic.topic_id, partition_count, topic.configs)
+        value = entry_value(topic.topic_id, partition_count, topic.configs, topic.facts.created_ms)
         await _to_the_end(self._widen(topic, topic.facts, value))
 
     async def _widen(self, topic: Topic, facts: TopicFacts, value: dict[str, Any]) -> None:
@@ -269,7 +307,7 @@ class Topics:
 
     async def configure(self, topic: Topic, configs: Mapping[str, str]) -> None:
         self._checked_settings(configs)
-        value = entry_value(topic.topic_id, len(topic.partitions), configs)
+        value = entry_value(topic.topic_id, len(topic.partitions), configs, topic.facts.created_ms)
         await _to_the_end(self._configure(topic, topic.facts, value))
 
     async def _configure(self, topic: Topic, facts: TopicFacts, value: dict[str, Any]) -> None:

@@ -12,6 +12,7 @@ NOUNS = {
     "serve": "run the server",
     "topic": "list, create, describe and delete topics",
     "group": "list, describe, delete and reset consumer groups",
+    "room": "list, create, describe, delete, publish to and follow rooms",
     "log": "check and print the files of a data directory",
     "wire": "print captured frames of the Kafka protocol",
 }

@@ -22,7 +22,14 @@ SWITCH_INTERVAL_SECONDS = 0.0005
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--config", metavar="FILE", type=Path, help="a server.properties file")
+    parser.add_argument(
+        "--config",
+        metavar="FILE",
+        type=Path,
+        action="append",
+        default=[],
+        help="a server.properties file, or a .yaml file with rooms, streams and groups; repeatable, the last one wins",
+    )
     parser.add_argument("--kafka", metavar="HOST:PORT", help="where Kafka clients connect (default 127.0.0.1:9092)")
     parser.add_argument("--http", metavar="HOST:PORT", help="where HTTP clients connect (default 127.0.0.1:8082)")
     parser.add_argument("--data-dir", metavar="DIR", help="where the data lives (default ./kwire-data)")
@@ -39,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
     )
     try:
         config = load(
-            properties_file=options.config,
+            files=options.config,
             environment=os.environ,
             kafka=options.kafka,
             http=options.http,

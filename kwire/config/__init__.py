@@ -1,9 +1,10 @@
 """Configuration: what an operator sets comes in as text, one frozen tree with typed slices goes out.
 
-``load`` reads defaults, a ``server.properties`` file, the environment and flags once, at start. ``settings.py`` is the
-table of all settings; a new one is a row there and a field in ``tree.py``.
+``load`` reads defaults, ``server.properties`` and YAML files, the environment and flags once, at start. ``settings.py``
+is the table of all settings; a new one is a row there and a field in ``tree.py``.
 """
 
+from kwire.config.bridge import RestGroupsConfig, RoomsConfig, StreamsConfig, WebConfig
 from kwire.config.listeners import Address, Listener
 from kwire.config.setting import INT_MAX, LONG_MAX, ConfigSource, InvalidConfig, Kind, Setting, SettingValue
 from kwire.config.settings import SETTINGS
@@ -24,11 +25,15 @@ __all__ = [
     "Listener",
     "LogConfig",
     "NetworkConfig",
+    "RestGroupsConfig",
+    "RoomsConfig",
     "Setting",
     "SettingValue",
     "Source",
+    "StreamsConfig",
     "TopicsConfig",
     "Value",
     "Values",
+    "WebConfig",
     "load",
 ]

@@ -7,6 +7,7 @@ shown by DescribeConfigs, but change nothing here. Rows marked ``is_dynamic`` ca
 
 from kwire.config.accepted_settings import ACCEPTED_SETTINGS
 from kwire.config.group_settings import GROUP_PROTOCOL_SETTINGS
+from kwire.config.rooms_settings import REST_GROUP_SETTINGS, ROOM_SETTINGS, STREAM_SETTINGS, WEB_SETTINGS
 from kwire.config.setting import (
     INT_MAX,
     LONG_MAX,
@@ -560,6 +561,10 @@ SECTIONS: dict[str, tuple[Setting, ...]] = {
     "Defaults of topic settings": _TOPIC_DEFAULTS,
     "Groups": _GROUPS,
     "Groups of the newer protocols": GROUP_PROTOCOL_SETTINGS,
+    "Rooms": ROOM_SETTINGS,
+    "Partitioned topics over REST": STREAM_SETTINGS,
+    "Consumer groups over REST": REST_GROUP_SETTINGS,
+    "HTTP and WebSocket": WEB_SETTINGS,
     "kwire's own": _KWIRE,
     "Accepted for compatibility": ACCEPTED_SETTINGS,
 }

@@ -1,4 +1,4 @@
-"""Where settings come from, from weakest to strongest: defaults, a properties file, the environment, flags.
+"""Where settings come from, from weakest to strongest: defaults, files in their order, the environment, flags.
 
 What is changed while the server runs is stronger than all of them; it comes from the metadata store, not from here.
 

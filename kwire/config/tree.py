@@ -8,11 +8,23 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from kwire.config.bridge import (
+    RestGroupsConfig,
+    RoomsConfig,
+    StreamsConfig,
+    WebConfig,
+    rest_groups_config,
+    rooms_config,
+    streams_config,
+    web_config,
+)
 from kwire.config.listeners import Address, Listener, parse_address, parse_listener, parse_security_protocols
 from kwire.config.setting import InvalidConfig
 from kwire.config.sources import from_environment, from_file, from_flags
+from kwire.config.streams_yaml import from_yaml
 from kwire.config.values import Values, resolve
 
+YAML_SUFFIXES = (".yaml", ".yml")
 SERVED_PROTOCOLS = ("PLAINTEXT",)
 
 
@@ -92,22 +104,29 @@ class Config(NamedTuple):
     topics: TopicsConfig
     log: LogConfig
     groups: GroupsConfig
+    rooms: RoomsConfig
+    streams: StreamsConfig
+    rest_groups: RestGroupsConfig
+    web: WebConfig
     values: Values
     warnings: tuple[str, ...]
 
 
 def load(
     *,
-    properties_file: Path | None = None,
+    files: Iterable[Path] = (),
     environment: Mapping[str, str] | None = None,
     kafka: str | None = None,
     http: str | None = None,
     data_dir: str | None = None,
     settings: Iterable[str] = (),
 ) -> Config:
-    """The configuration from defaults < file < environment < flags; InvalidConfig lists all that is wrong."""
+    """The configuration from defaults < files < environment < flags; InvalidConfig lists all that is wrong.
+
+    A later file wins over an earlier one. Those that end in .yaml or .yml hold the blocks of `streams_yaml.py`.
+    """
     sources = [
-        from_file(properties_file) if properties_file is not None else {},
+        *(from_yaml(path) if path.suffix in YAML_SUFFIXES else from_file(path) for path in files),
         from_environment(environment or {}),
         from_flags(kafka=kafka, http=http, data_dir=data_dir, settings=settings),
     ]
@@ -160,6 +179,10 @@ def _tree(values: Values, warnings: tuple[str, ...]) -> Config:
             scrub_bytes_per_second_max=values.number("kwire.scrub.max.bytes.per.second"),
         ),
         groups=_groups(values),
+        rooms=rooms_config(values),
+        streams=streams_config(values),
+        rest_groups=rest_groups_config(values),
+        web=web_config(values),
         values=values,
         warnings=warnings,
     )

@@ -252,6 +252,7 @@ class _Look:
 
     def _read(self, partition: Partition, asked: Asked) -> PartitionData:
         self.partitions.append(partition)
+        partition.is_fetched = True
         self._left_weight -= _READ_WEIGHT if partition.is_open else _OPEN_WEIGHT
         check_epoch(partition, asked.current_leader_epoch)
         if self._is_follower:
@@ -376,6 +377,7 @@ class _Look:
                 and cached.current_leader_epoch in (UNKNOWN_EPOCH, partition.leader_epoch)
             ):
                 self._left_weight -= _UNCHANGED_WEIGHT
+                partition.is_fetched = True
                 partitions.append(partition)
                 continue
             data = self._look_at(partition, cached)

@@ -25,8 +25,8 @@ log = logging.getLogger("kwire.metastore")
 # Rewrite once the journal holds this many times as many writes as there are live keys (and is worth the trouble).
 HISTORY_FACTOR = 4
 HISTORY_WRITES_MIN = 4096
-# Encoding an entry takes microseconds; after this many the loop gets its turn.
-ENTRIES_PER_TURN = 500
+# Encoding an entry with some settings takes ten microseconds or more; after this many the loop gets its turn.
+ENTRIES_PER_TURN = 100
 # A commit is often a hundred bytes; parsed together they take half the time.
 PARSED_BYTES = 256 * 1024
 

@@ -53,7 +53,7 @@ async def test_twin_is_whoever_looks_the_same(node: QuietNode, taken: str, asked
     assert catalogue.twin_of(asked) == taken
     facts = catalogue.find(taken)
     assert facts is not None
-    await catalogue.remove(facts)
+    await catalogue.remove([facts])
     assert catalogue.twin_of(asked) is None
     assert (len(catalogue), catalogue.partition_count) == (0, 0)
 
@@ -70,9 +70,9 @@ async def test_partitions_are_counted_through_every_change(node: QuietNode) -> N
     assert catalogue.partition_count == catalogue_of(node).partition_count == 9
     # What was thought out from an older state is refused.
     with pytest.raises(KafkaError) as caught:
-        await catalogue.remove(facts)
+        await catalogue.remove([facts])
     assert caught.value.code is ErrorCode.REQUEST_TIMED_OUT
-    await catalogue.remove(wider)
+    await catalogue.remove([wider])
     assert dict(catalogue.partition_counts()) == {"u": 5}
     assert catalogue.partition_count == 5
 
@@ -85,7 +85,7 @@ async def test_topics_that_go_while_they_are_listed_are_left_out(node: QuietNode
     assert next(listing).name == "a"
     gone = catalogue.find("b")
     assert gone is not None
-    await catalogue.remove(gone)
+    await catalogue.remove([gone])
     await catalogue.add({"d": entry_value(ID, 1, {})})
     assert [facts.name for facts in listing] == ["c"]
 
@@ -98,11 +98,11 @@ async def test_names_are_given_in_their_order_through_every_change(node: QuietNo
     await catalogue.add({name: entry_value(name.encode() * 16, 1, {}) for name in "db"})
     gone = catalogue.find("c")
     assert gone is not None
-    await catalogue.remove(gone)
+    await catalogue.remove([gone])
     await catalogue.add({"f": entry_value(ID, 1, {})})
     soon_gone = catalogue.find("f")
     assert soon_gone is not None
-    await catalogue.remove(soon_gone)
+    await catalogue.remove([soon_gone])
     assert catalogue.names_from("", 10) == ["a", "b", "d", "e"] == catalogue_of(node).names_from("", 10)
     assert catalogue.names_from("b", 2) == ["b", "d"]
     assert catalogue.names_from("bb", 2) == ["d", "e"]

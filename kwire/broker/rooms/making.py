@@ -1,0 +1,74 @@
+"""Making rooms: those that many want at the same time are made together, with one commit of the catalogue.
+
+A commit waits for the disk. Rooms appear by themselves when somebody first uses them, so a thousand clients that come
+at once bring a thousand rooms; while one commit is under way, those that are wanted meanwhile gather for the next.
+"""
+
+import asyncio
+from itertools import islice
+
+from kwire.broker.topics import NewTopic, Topic, Topics
+from kwire.errors import ErrorCode, KafkaError
+
+# To check the settings of a topic takes some twenty microseconds; more wait for the next commit.
+ROOMS_PER_COMMIT = 100
+
+
+class RoomMaking:
+    """Called from the event loop. `count` is how many are on their way."""
+
+    def __init__(self, topics: Topics) -> None:
+        self._topics = topics
+        self._wanted: dict[str, tuple[NewTopic, asyncio.Future[Topic]]] = {}
+        self._work: asyncio.Task[None] | None = None
+
+    @property
+    def count(self) -> int:
+        return len(self._wanted)
+
+    def has(self, name: str) -> bool:
+        return name in self._wanted
+
+    async def make(self, new: NewTopic) -> Topic:
+        """The topic, checked before; also if somebody else makes it meanwhile. Raises KafkaError."""
+        wanted = self._wanted.get(new.name)
+        if wanted is None:
+            made: asyncio.Future[Topic] = asyncio.get_running_loop().create_future()
+            # Whoever waited for it may have gone.
+            made.add_done_callback(lambda done: done.cancelled() or done.exception())
+            wanted = self._wanted[new.name] = new, made
+            if self._work is None or self._work.done():
+                self._work = asyncio.ensure_future(self._make_wanted())
+        return await asyncio.shield(wanted[1])
+
+    async def _make_wanted(self) -> None:
+        while self._wanted:
+            some = [new for new, _ in islice(self._wanted.values(), ROOMS_PER_COMMIT)]
+            try:
+                await self._topics.create(some)
+            except KafkaError as error:
+                if len(some) > 1:
+                    # One of them cannot be, and nobody says which: each is tried by itself.
+                    for new in some:
+                        await self._make_alone(new)
+                    continue
+                self._end(some[0], error)
+                continue
+            for new in some:
+                self._end(new)
+
+    async def _make_alone(self, new: NewTopic) -> None:
+        try:
+            await self._topics.create([new])
+        except KafkaError as error:
+            self._end(new, error)
+        else:
+            self._end(new)
+
+    def _end(self, new: NewTopic, error: KafkaError | None = None) -> None:
+        _, made = self._wanted.pop(new.name)
+        topic = self._topics.get(new.name)
+        if topic is not None and (error is None or error.code is ErrorCode.TOPIC_ALREADY_EXISTS):
+            made.set_result(topic)
+        else:
+            made.set_exception(error or KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "it was deleted at once"))

@@ -1,0 +1,134 @@
+"""The slices of the configuration that the bridge uses: rooms, topics and groups made over REST, the HTTP port."""
+
+from typing import NamedTuple
+
+from kwire.config.setting import InvalidConfig
+from kwire.config.values import Values
+
+_SECOND_MS, _MINUTE_MS, _HOUR_MS = 1000, 60_000, 3_600_000
+
+
+class RoomsConfig(NamedTuple):
+    """Rooms: what a new one gets, how many there may be, and what a subscriber may ask for.
+
+    `inactive_timeout_ms` of -1 is never.
+    """
+
+    is_enabled: bool
+    is_auto_create: bool
+    retention_mode: str
+    retention_hours: int
+    events_max: int
+    rooms_max: int
+    cleanup_interval_ms: int
+    inactive_timeout_ms: int
+    subscribers_max: int
+    broadcast_timeout_ms: int
+    queue_events_max: int
+    checkpoint_events: int
+    checkpoint_ms: int
+    log_sync: str
+    tail_events_max: int
+
+
+class StreamsConfig(NamedTuple):
+    """What a topic made by POST /topics/{name} gets where the request says nothing."""
+
+    is_enabled: bool
+    partition_count: int
+    replication_factor: int
+    retention_type: str
+    retention_secs: int
+    retention_bytes: int
+    retention_messages: int
+    segment_bytes: int
+
+
+class RestGroupsConfig(NamedTuple):
+    """Consumer groups made and joined over REST."""
+
+    is_enabled: bool
+    strategy: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    is_auto_commit: bool
+    auto_commit_interval_ms: int
+
+
+class WebConfig(NamedTuple):
+    """The HTTP port: who may use it from a page elsewhere, and its bounds."""
+
+    origins: frozenset[str]
+    body_bytes_max: int
+    connections_max: int
+    socket_message_bytes_max: int
+    ping_interval_ms: int
+    socket_idle_timeout_ms: int
+
+    @property
+    def is_open_to_all_origins(self) -> bool:
+        return "*" in self.origins
+
+
+def rooms_config(values: Values) -> RoomsConfig:
+    inactive_hours = values.number("kwire.rooms.inactive.timeout.hours")
+    return RoomsConfig(
+        is_enabled=values.flag("kwire.rooms.enable"),
+        is_auto_create=values.flag("kwire.rooms.auto.create"),
+        retention_mode=values.string("kwire.rooms.retention.mode"),
+        retention_hours=values.number("kwire.rooms.retention.hours"),
+        events_max=values.number("kwire.rooms.max.events"),
+        rooms_max=values.number("kwire.rooms.max"),
+        cleanup_interval_ms=values.number("kwire.rooms.cleanup.interval.minutes") * _MINUTE_MS,
+        inactive_timeout_ms=inactive_hours * _HOUR_MS if inactive_hours >= 0 else -1,
+        subscribers_max=values.number("kwire.rooms.max.subscribers"),
+        broadcast_timeout_ms=values.number("kwire.rooms.broadcast.timeout.ms"),
+        queue_events_max=values.number("kwire.rooms.queue.events"),
+        checkpoint_events=values.number("kwire.rooms.checkpoint.events"),
+        checkpoint_ms=values.number("kwire.rooms.checkpoint.ms"),
+        log_sync=values.string("kwire.rooms.log.sync"),
+        tail_events_max=values.number("kwire.rooms.tail.events"),
+    )
+
+
+def streams_config(values: Values) -> StreamsConfig:
+    return StreamsConfig(
+        is_enabled=values.flag("kwire.streams.enable"),
+        partition_count=values.number("kwire.streams.partitions"),
+        replication_factor=values.number("kwire.streams.replication.factor"),
+        retention_type=values.string("kwire.streams.retention.type"),
+        retention_secs=values.number("kwire.streams.retention.secs"),
+        retention_bytes=values.number("kwire.streams.retention.bytes"),
+        retention_messages=values.number("kwire.streams.retention.messages"),
+        segment_bytes=values.number("kwire.streams.segment.bytes"),
+    )
+
+
+def rest_groups_config(values: Values) -> RestGroupsConfig:
+    return RestGroupsConfig(
+        is_enabled=values.flag("kwire.rest.groups.enable"),
+        strategy=values.string("kwire.rest.groups.strategy"),
+        session_timeout_ms=values.number("kwire.rest.groups.session.timeout.secs") * _SECOND_MS,
+        rebalance_timeout_ms=values.number("kwire.rest.groups.rebalance.timeout.secs") * _SECOND_MS,
+        is_auto_commit=values.flag("kwire.rest.groups.auto.commit"),
+        auto_commit_interval_ms=values.number("kwire.rest.groups.auto.commit.interval.secs") * _SECOND_MS,
+    )
+
+
+def web_config(values: Values) -> WebConfig:
+    ping_ms, idle_ms = (
+        values.number("kwire.websocket.ping.interval.ms"),
+        values.number("kwire.websocket.idle.timeout.ms"),
+    )
+    if idle_ms <= ping_ms:
+        # A silent client is only heard when it answers a ping; without one in time all of them would be closed.
+        problem = f"Not more than kwire.websocket.ping.interval.ms ({ping_ms})"
+        raise InvalidConfig(values.refusal("kwire.websocket.idle.timeout.ms", problem))
+    return WebConfig(
+        origins=frozenset(values.strings("kwire.http.origins")),
+        body_bytes_max=values.number("kwire.http.max.body.bytes"),
+        connections_max=values.number("kwire.http.max.connections"),
+        socket_message_bytes_max=values.number("kwire.websocket.max.message.bytes"),
+        ping_interval_ms=ping_ms,
+        socket_idle_timeout_ms=idle_ms,
+    )

@@ -1,0 +1,1 @@
+"""Rooms as things: names, settings, coming and going."""
