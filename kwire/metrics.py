@@ -52,3 +52,18 @@ class LoopMetrics:
         self.stalls = 0
         self.run_queue_wait_seconds_max = 0.0
         self.run_queue_wait_seconds = 0.0
+
+
+class StreamMetrics:
+    """Connections of the HTTP port that became streams: WebSockets, Server-Sent Events, lines of JSON."""
+
+    def __init__(self) -> None:
+        self.open_count = 0
+        self.opened = 0
+        self.received_bytes = 0
+        self.sent_bytes = 0
+        self.commands = 0
+        self.closed_stuck = 0  # took nothing for too long
+        self.closed_idle = 0  # a WebSocket that answered no ping
+        self.closed_violating = 0  # broke the rules of WebSocket
+        self.closed_failed = 0  # our own code failed

@@ -23,6 +23,7 @@ from kwire.broker.metadata_log import MetadataLog
 from kwire.broker.moves import Moves
 from kwire.broker.producer_ids import ProducerIds
 from kwire.broker.retention import Retention
+from kwire.broker.rooms.handover import handed_over
 from kwire.broker.scrub import Scrub
 from kwire.broker.stored_sizes import StoredSizes
 from kwire.broker.sync_rounds import SyncRounds
@@ -30,20 +31,19 @@ from kwire.broker.topics import OFFSETS_TOPIC, Topics
 from kwire.broker.upkeep import Upkeep
 from kwire.broker.worker_process import WorkerProcess
 from kwire.clock import Clock, SystemClock
-from kwire.config import Config
+from kwire.config import Address, Config
 from kwire.coordinator.group.consumer.configured import ConfiguredGroups
 from kwire.coordinator.group.coordinator import GroupCoordinator
+from kwire.coordinator.group.definitions import DefinedGroups, GroupDefinitions
 from kwire.coordinator.group.settings import GroupSettings
 from kwire.coordinator.group.topics_view import CatalogueView
 from kwire.handlers import HANDLERS
 from kwire.handlers.context import NodeFacts, Services
 from kwire.metastore import Change, EmbeddedMetaStore
-from kwire.metrics import LoopMetrics, ServerMetrics
+from kwire.metrics import LoopMetrics, ServerMetrics, StreamMetrics
 from kwire.server.kafka import Shared
 from kwire.server.listener import Door, Sweep
 from kwire.server.stalls import StallProbe
-from kwire.web.group_reports import GroupReports
-from kwire.web.services import WebServices
 from storage.directories import LogDirectories
 from storage.errors import StorageError
 from storage.files import Files
@@ -51,6 +51,8 @@ from storage.journal import Journal
 from storage.log import Log
 
 if TYPE_CHECKING:
+    from kwire.broker.rooms.rooms import Rooms
+    from kwire.broker.subscriptions import Subscriptions
     from kwire.server.http import HttpServer
 
 log = logging.getLogger("kwire.node")
@@ -60,6 +62,9 @@ JOURNAL_NAME = "metastore.journal"
 BACKGROUND_THREADS = 2
 DRAIN_POLL_SECONDS = 0.02
 REMOVED_SHOWN_MAX = 20
+# What is loaded, in a thread, once Kafka's clients are served: with the second comes the first.
+ROOMS_MODULE = "kwire.broker.rooms.cleanup"
+HTTP_MODULE = "kwire.server.http"
 
 
 class Node:
@@ -89,13 +94,14 @@ class Node:
         await self._recover(topics)
         self._keepers = self._build_keepers(topics, clock)
         self._cold_reads = ColdReads()
+        definitions = GroupDefinitions(self._metastore)
         groups = GroupCoordinator(
             log=CoordinatorLog(topics, OFFSETS_TOPIC),
             clock=clock,
             call_later=asyncio.get_running_loop().call_later,
             settings=self._group_settings(topics),
             topics=CatalogueView(topics.catalogue),
-            consumer_settings=ConfiguredGroups(self._configs),
+            consumer_settings=DefinedGroups(definitions, ConfiguredGroups(self._configs)),
         )
         apis = {key: handler.api for key, handler in HANDLERS.items()}
         features = Features(self._metastore, apis)
@@ -127,23 +133,11 @@ class Node:
         self.doors = [Door(one, advertised.get(one.name), self._shared) for one in self.config.listeners]
         for door in self.doors:
             await door.open()
+        # Loading aiohttp and what uses it takes longer than all the rest; Kafka clients need not wait for it.
+        await asyncio.to_thread(importlib.import_module, ROOMS_MODULE if self.config.http is None else HTTP_MODULE)
+        self._subscriptions, rooms = self._build_rooms(topics, groups, definitions, clock)
         if self.config.http is not None:
-            web = WebServices(
-                topics,
-                GroupReports(groups, Lags(topics, self._store, self._files, self._cold_reads, clock)),
-                self._shared.metrics,
-                loop_metrics,
-                lambda: self._is_ready,
-                lambda: self._cold_reads.count,
-                lambda: len(self._store.offline_dirs),
-                StoredSizes(topics, self._store, self._files),
-                self._keepers,
-                services.fetch_sessions,
-            )
-            # Loading aiohttp takes longer than all the rest; Kafka clients need not wait for it.
-            module = await asyncio.to_thread(importlib.import_module, "kwire.server.http")
-            self.http = module.HttpServer(self.config.http, web)
-            await self.http.open()
+            await self._open_http(self.config.http, services, definitions, rooms, loop_metrics)
         self._is_ready = True
         groups.load()
         self._keepers.moves.resume_soon()
@@ -164,6 +158,71 @@ class Node:
             worker=worker,
         )
 
+    async def _open_http(
+        self,
+        address: Address,
+        services: Services,
+        definitions: GroupDefinitions,
+        rooms: "Rooms",
+        loop_metrics: LoopMetrics,
+    ) -> None:
+        from kwire.broker.events.partitioning import Partitioner
+        from kwire.broker.events.publishing import Publisher
+        from kwire.coordinator.web_groups import WebGroups, defaults_of
+        from kwire.server.http import HttpServer
+        from kwire.server.takeover import TakeOvers
+        from kwire.web.groups.reports import GroupReports
+        from kwire.web.services import WebServices
+
+        topics, groups, clock = services.topics, services.groups, services.clock
+        stream_metrics = StreamMetrics()
+        web = WebServices(
+            topics,
+            GroupReports(groups, Lags(topics, self._store, self._files, self._cold_reads, clock)),
+            self._shared.metrics,
+            loop_metrics,
+            lambda: self._is_ready,
+            lambda: self._cold_reads.count,
+            lambda: len(self._store.offline_dirs),
+            StoredSizes(topics, self._store, self._files),
+            self._keepers,
+            services.fetch_sessions,
+            self.config,
+            web_groups=WebGroups(groups, definitions, topics, clock, defaults_of(self.config.rest_groups)),
+            clock=clock,
+            reads=self._cold_reads,
+            rooms=rooms,
+            subscriptions=self._subscriptions,
+            publisher=Publisher(clock, asyncio.get_running_loop().call_soon),
+            partitioner=Partitioner(),
+            stream_metrics=stream_metrics,
+            take_over=TakeOvers(
+                stream_metrics, self.config.network.send_timeout_ms, self.config.web.socket_idle_timeout_ms
+            ),
+        )
+        self.http = HttpServer(address, web)
+        await self.http.open()
+
+    def _build_rooms(
+        self, topics: Topics, groups: GroupCoordinator, definitions: GroupDefinitions, clock: Clock
+    ) -> "tuple[Subscriptions, Rooms]":
+        from kwire.broker.rooms.cleanup import RoomCleanup
+        from kwire.broker.rooms.rooms import Rooms
+        from kwire.broker.subscriptions import Subscriptions
+
+        loop, config = asyncio.get_running_loop(), self.config
+        subscriptions = Subscriptions(clock, loop.call_soon, loop.call_later, self._cold_reads, config.rooms)
+        rooms = Rooms(topics, config.rooms, subscriptions, is_delete_allowed=config.topics.is_delete_allowed)
+
+        def is_in_use(topic: str) -> bool:
+            # Who keeps a place in a topic without reading it all the time is asked before a room goes.
+            return definitions.has_topic(topic) or groups.has_offsets_in(topic)
+
+        self._room_cleanup = RoomCleanup(
+            rooms, topics, subscriptions, clock, self._store, self._files, is_in_use, self._fetched_before
+        )
+        return subscriptions, rooms
+
     def _reconfigure(self, config: Config) -> None:
         """Hand what was changed while the server runs to those who hold their part of the configuration."""
         self._shared.network = config.network
@@ -180,14 +239,20 @@ class Node:
         for connection in tuple(self._shared.connections):
             connection.drain()
         # Who waits for data is answered now; members that wait for their group look for a coordinator again.
+        self._subscriptions.close()
         self._shared.services.topics.wake_readers()
+        if self.http is not None:
+            # While there is a coordinator: streams of groups commit what they have sent.
+            await self.http.end_streams()
         self._shared.services.groups.close()
         await self._drained()
         self._sweep.close()
         self._stalls.close()
         if self.http is not None:
             await self.http.close()
+        self._room_cleanup.close()
         self._cold_reads.close()
+        await self._room_cleanup.hand_over(self._metastore)
         await self._keepers.close()
         self._threads.shutdown(wait=True)
         self._store.close()
@@ -240,7 +305,8 @@ class Node:
         # Journals of before it was written down have none yet.
         directory_id: str = (entry.value.get("directory_id") if entry else None) or uuid.uuid4().hex
         value = {"cluster_id": cluster_id, "starts": starts, "directory_id": directory_id}
-        await self._metastore.commit([Change(NODE_KEY, value, entry.revision if entry else 0)])
+        self._fetched_before, taken = handed_over(self._metastore)
+        await self._metastore.commit([Change(NODE_KEY, value, entry.revision if entry else 0), *taken])
         return cluster_id, starts, bytes.fromhex(directory_id)
 
     def _group_settings(self, topics: Topics) -> GroupSettings:

@@ -2,24 +2,43 @@
 
 import asyncio
 from functools import partial
+from typing import Any
 
 from aiohttp import web
 
 from kwire.config import Address
+from kwire.server.http_connection import HttpConnection
+from kwire.web.door import door_of
+from kwire.web.rooms.lines import STREAMS
 from kwire.web.routes import ROUTES
+from kwire.web.safety import Guard, is_loopback
 from kwire.web.services import WebServices
 
-BODY_BYTES_MAX = 1024 * 1024
 SHUTDOWN_SECONDS = 2.0
+# How long a connection may be without a request, or take to send the head of one: each counts among those allowed.
+# Proxies in front keep theirs for a minute.
+IDLE_SECONDS = 75.0
 
 
 class HttpServer:
     def __init__(self, address: Address, services: WebServices) -> None:
         self._address = address
-        app = web.Application(client_max_size=BODY_BYTES_MAX)
+        self._take_over = services.take_over
+        self._backlog = services.config.network.backlog
+        self._connections_max = services.config.web.connections_max
+        guard = Guard(services.config.web.origins, is_loopback(address.host))
+        app = web.Application(client_max_size=services.config.web.body_bytes_max, middlewares=[door_of(guard)])
+        app[STREAMS] = set()
+        app.on_shutdown.append(_end_streams)
         for route in ROUTES:
-            app.router.add_route(route.method, route.path, partial(route.handle, services))
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS)
+            handle = partial(route.handle, services)
+            app.router.add_route(route.method, route.path, handle)
+            # A stream has no length that one could ask for.
+            if route.method == "GET" and not route.is_streaming:
+                app.router.add_route("HEAD", route.path, handle)
+        self._runner = web.AppRunner(
+            app, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS, keepalive_timeout=IDLE_SECONDS
+        )
         self._server: asyncio.Server | None = None
 
     @property
@@ -31,11 +50,39 @@ class HttpServer:
     async def open(self) -> None:
         await self._runner.setup()
         loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(
+            self._admit, self._address.host or None, self._address.port, backlog=self._backlog
+        )
+
+    def _admit(self) -> asyncio.Protocol:
+        """For each connection: its protocol, as long as there is room for one more."""
         handler = self._runner.server
-        assert handler is not None
-        self._server = await loop.create_server(handler, self._address.host or None, self._address.port)
+        if handler is None or len(handler._connections) >= self._connections_max:
+            return _TurnedAway()
+        return HttpConnection(handler, loop=asyncio.get_running_loop(), **handler._kwargs)
+
+    async def end_streams(self) -> None:
+        """Let every stream say goodbye; requests are still answered."""
+        await self._take_over.close()
 
     async def close(self) -> None:
         if self._server is not None:
             self._server.close()
+        # aiohttp waits for its handlers, and those of streams end with their connections.
+        await self._take_over.close()
         await self._runner.cleanup()
+
+
+class _TurnedAway(asyncio.Protocol):
+    """A connection too many."""
+
+    def connection_made(self, transport: Any) -> None:
+        transport.abort()
+
+
+async def _end_streams(app: web.Application) -> None:
+    """Streams of lines have no end of their own that one could wait for."""
+    now = asyncio.get_running_loop().time()
+    streams = app[STREAMS]
+    for until_stop in list(streams):
+        until_stop.reschedule(now)

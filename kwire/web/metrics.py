@@ -17,7 +17,9 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
 from kwire.metrics import LATENCY_BOUNDS
-from kwire.web.group_metrics import group_text
+from kwire.web.groups.metrics import group_text
+from kwire.web.rooms.metrics import room_families
+from kwire.web.route import TEXT, Answer, Route
 from kwire.web.services import WebServices
 from kwire.web.storage_metrics import storage_families
 
@@ -49,6 +51,7 @@ class NodeCollector(Collector):
         yield from self._connections()
         yield from self._fetch_sessions()
         yield from storage_families(self._services, self._sizes, self._other_bytes)
+        yield from room_families(self._services)
         yield from self._loop()
         yield from self._process()
 
@@ -142,3 +145,14 @@ class NodeCollector(Collector):
             "Memory in use without mapped files: what the process itself needs.",
             value=int(memory["RssAnon"]) * 1024,
         )
+
+
+ROUTES: tuple[Route, ...] = (
+    Route(
+        "GET",
+        "/metrics",
+        scrape,
+        summary="Every number of this node, for Prometheus",
+        answers={200: Answer("Prometheus' text format.", {TEXT: str})},
+    ),
+)

@@ -1,24 +1,41 @@
-"""Every path the HTTP port answers."""
+"""Every path the HTTP port answers: the routes of each resource file, in one explicit list."""
 
-from collections.abc import Awaitable, Callable
-from typing import NamedTuple
+from kwire.web import health, metrics, openapi, pages
+from kwire.web.groups import consumer_groups, groups
+from kwire.web.groups import stream as group_stream
+from kwire.web.proxy import metadata as proxy_metadata
+from kwire.web.proxy import produce as proxy_produce
+from kwire.web.rooms import events as room_events
+from kwire.web.rooms import post_command, rooms
+from kwire.web.rooms import subscribe as room_subscribe
+from kwire.web.route import Route
+from kwire.web.topics import events as topic_events
+from kwire.web.topics import stats as topic_stats
+from kwire.web.topics import topics
 
-from aiohttp import web
-
-from kwire.web import groups, health, metrics
-from kwire.web.services import WebServices
+__all__ = ["ROUTES", "Route"]
 
 
-class Route(NamedTuple):
-    method: str
-    path: str
-    handle: Callable[[WebServices, web.Request], Awaitable[web.StreamResponse]]
+def _all() -> tuple[Route, ...]:
+    return ROUTES
 
 
 ROUTES: tuple[Route, ...] = (
-    Route("GET", "/healthz", health.alive),
-    Route("GET", "/readyz", health.ready),
-    Route("GET", "/metrics", metrics.scrape),
-    Route("GET", "/api/v1/groups", groups.list_groups),
-    Route("GET", "/api/v1/groups/{group}", groups.describe_group),
+    *health.ROUTES,
+    *metrics.ROUTES,
+    *groups.ROUTES,
+    # In front of other paths of rooms: they are tried in order, and these are the busy ones.
+    *room_events.ROUTES,
+    *room_subscribe.ROUTES,
+    *rooms.ROUTES,
+    *post_command.ROUTES,
+    *consumer_groups.ROUTES,
+    *group_stream.ROUTES,
+    *topics.ROUTES,
+    *topic_events.ROUTES,
+    *topic_stats.ROUTES,
+    *proxy_metadata.ROUTES,
+    *proxy_produce.ROUTES,
+    *openapi.routes_of(_all),
+    *pages.ROUTES,
 )

@@ -2,13 +2,25 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from kwire.broker.cold_reads import ColdReads
+from kwire.broker.events.partitioning import Partitioner
+from kwire.broker.events.publishing import Publisher
 from kwire.broker.fetch_sessions import FetchSessions
 from kwire.broker.keepers import Keepers
+from kwire.broker.rooms.rooms import Rooms
 from kwire.broker.stored_sizes import StoredSizes
+from kwire.broker.subscriptions import Subscriptions
 from kwire.broker.topics import Topics
-from kwire.metrics import LoopMetrics, ServerMetrics
-from kwire.web.group_reports import GroupReports
+from kwire.clock import Clock
+from kwire.config import Config
+from kwire.coordinator.web_groups import WebGroups
+from kwire.metrics import LoopMetrics, ServerMetrics, StreamMetrics
+from kwire.web.groups.reports import GroupReports
+
+if TYPE_CHECKING:
+    from kwire.web.streaming import TakeOver
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,3 +35,13 @@ class WebServices:
     stored_sizes: StoredSizes
     keepers: Keepers
     fetch_sessions: FetchSessions
+    config: Config
+    web_groups: WebGroups
+    clock: Clock
+    reads: ColdReads
+    rooms: Rooms
+    publisher: Publisher
+    subscriptions: Subscriptions
+    partitioner: Partitioner
+    stream_metrics: StreamMetrics
+    take_over: "TakeOver"

@@ -12,7 +12,8 @@ import pytest
 from kafka import KafkaProducer
 
 from tests.support.clients import CODECS, DEADLINE_S, Topics, produce_values, read_topic, read_values, unique_name
-from tests.support.server import Broker
+from tests.support.http_json import ask
+from tests.support.server import Broker, KwireProcess
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -195,6 +196,22 @@ def test_every_codec_is_read(spark: "SparkSession", broker: Broker, topics: Topi
     assert values(source(spark, broker, subscribe=topic)) == [
         value for index in range(len(CODECS)) for value in rows[index]
     ]
+
+
+def test_a_room_is_read_with_its_events(spark: "SparkSession", broker: Broker, kwire: KwireProcess) -> None:
+    room = unique_name("spark-room")
+    events = [{"event_type": "message", "data": {"number": number}} for number in range(20)]
+    assert ask(f"{kwire.http_url}/rooms/{room}/events", "POST", events).status == 201
+    produce_values(broker.bootstrap, room, [b'{"number":20}'])
+    shown = ask(f"{kwire.http_url}/rooms/{room}/events?limit=100").body["events"]
+    rows = source(spark, broker, subscribe=room, includeHeaders="true").orderBy("offset").collect()
+    assert [(row["partition"], row["offset"], json.loads(row["value"])) for row in rows] == [
+        (0, one["offset"], one["data"]) for one in shown
+    ]
+    assert [one["data"]["number"] for one in shown] == list(range(21))
+    headers = {header["key"]: bytes(header["value"]).decode() for header in rows[0]["headers"]}
+    assert (headers["ce_type"], headers["ce_id"]) == ("message", shown[0]["event_id"])
+    assert rows[20]["headers"] is None
 
 
 def test_a_pattern_reads_every_topic_that_matches(spark: "SparkSession", broker: Broker, topics: Topics) -> None:

@@ -4,6 +4,8 @@ import asyncio
 import shutil
 import socket
 import struct
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -368,3 +370,10 @@ async def test_nothing_is_removed_where_the_catalogue_is_new(tmp_path: Path) -> 
     (tmp_path / JOURNAL_NAME).unlink()
     async with running_node(tmp_path):
         assert (tmp_path / "t-0").exists()
+
+
+def test_what_only_http_clients_need_is_not_loaded_before_kafkas_port_is_open() -> None:
+    late = ("aiohttp", "msgspec", "yaml", "kwire.broker.rooms.rooms", "kwire.broker.subscriptions", "kwire.web")
+    program = f"import sys, kwire.node; print([name for name in {late} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)
+    assert done.stdout == "[]\n"

@@ -33,8 +33,10 @@ from kwire.broker.topics import OFFSETS_TOPIC, NewTopic, Topic, Topics
 from kwire.config import load
 from kwire.coordinator.group.consumer.configured import ConfiguredGroups
 from kwire.coordinator.group.coordinator import GroupCoordinator
+from kwire.coordinator.group.definitions import DefinedGroups, GroupDefinitions
 from kwire.coordinator.group.settings import GroupSettings
 from kwire.coordinator.group.topics_view import CatalogueView
+from kwire.coordinator.web_groups import WebGroups
 from kwire.handlers import HANDLERS
 from kwire.handlers.context import Context, NodeFacts, Services
 from kwire.metastore import EmbeddedMetaStore
@@ -140,14 +142,16 @@ class QuietNode:
         self.configs = DynamicConfigs(self.metastore, self.config)
         self.topics = Topics(self.metastore, self.store, self.configs.config, self.clock, self._starts, self._syncs)
         self.configs.listen(self.topics.reconfigure)
+        self.definitions = GroupDefinitions(self.metastore)
         self.groups = GroupCoordinator(
             log=CoordinatorLog(self.topics, OFFSETS_TOPIC),
             clock=self.clock,
             call_later=lambda seconds, call: asyncio.get_running_loop().call_later(seconds, call),
             settings=GroupSettings(offsets_topic_num_partitions=self.config.groups.offsets_partition_count),
             topics=CatalogueView(self.topics.catalogue),
-            consumer_settings=ConfiguredGroups(self.configs),
+            consumer_settings=DefinedGroups(self.definitions, ConfiguredGroups(self.configs)),
         )
+        self.web_groups = WebGroups(self.groups, self.definitions, self.topics, self.clock)
         self.cold_reads = ColdReads()
         self.store.cordoned_dirs = self.configs.config.log.cordoned_dirs
         self.moves = Moves(self.topics, self.store, self.configs.config.log.move_bytes_per_second_max)
@@ -214,7 +218,9 @@ async def running_node(directory: Path, *settings: str) -> AsyncIterator[Node]:
         yield node
     finally:
         if node._is_ready:
-            await node.stop()
+            # A test that is over its time is waited for until it has cleaned up: that must not take for ever either.
+            async with asyncio.timeout(TEST_TIMEOUT_S):
+                await node.stop()
         _put_down(node)
         # A server keeps what it has for its lifetime; a test does not.
         gc.unfreeze()

@@ -1,5 +1,6 @@
 """The numbers of a node, read the way Prometheus reads them."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,21 +11,28 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from kwire.broker.cleaning import Cleaning
+from kwire.broker.events.partitioning import Partitioner
+from kwire.broker.events.publishing import Publisher
 from kwire.broker.fetch_sessions import EVICTION_MS_MIN
 from kwire.broker.keepers import Keepers
 from kwire.broker.lag import Lags
 from kwire.broker.retention import Retention
+from kwire.broker.rooms.rooms import Rooms
 from kwire.broker.scrub import Scrub
 from kwire.broker.stored_sizes import StoredSizes
+from kwire.broker.subscriptions import Subscriptions
 from kwire.broker.sync_rounds import SyncRounds
 from kwire.broker.topics import Topics
 from kwire.broker.upkeep import Upkeep
 from kwire.broker.worker_process import WorkerProcess
+from kwire.coordinator.group.definitions import GroupDefinitions
+from kwire.coordinator.web_groups import WebGroups
 from kwire.handlers import HANDLERS
-from kwire.metrics import LATENCY_BOUNDS, LoopMetrics, ServerMetrics
+from kwire.metrics import LATENCY_BOUNDS, LoopMetrics, ServerMetrics, StreamMetrics
 from kwire.node import Node
+from kwire.server.takeover import TakeOvers
 from kwire.web import metrics as page
-from kwire.web.group_reports import GroupReports
+from kwire.web.groups.reports import GroupReports
 from kwire.web.metrics import NodeCollector
 from kwire.web.services import WebServices
 from kwire.web.storage_metrics import OTHER_TOPICS
@@ -197,6 +205,8 @@ async def collected(node: QuietNode, server_metrics: ServerMetrics | None = None
     keepers = keepers_of(node)
     sessions = node.services.fetch_sessions
     groups = GroupReports(node.groups, Lags(node.topics, node.store, node.files, node.cold_reads, node.clock))
+    loop, stream_metrics = asyncio.get_running_loop(), StreamMetrics()
+    subscriptions = Subscriptions(node.clock, loop.call_soon, loop.call_later, node.cold_reads, node.config.rooms)
     services = WebServices(
         node.topics,
         groups,
@@ -208,6 +218,16 @@ async def collected(node: QuietNode, server_metrics: ServerMetrics | None = None
         stored,
         keepers,
         sessions,
+        node.config,
+        WebGroups(node.groups, GroupDefinitions(node.metastore), node.topics, node.clock),
+        node.clock,
+        node.cold_reads,
+        Rooms(node.topics, node.config.rooms, subscriptions),
+        Publisher(node.clock, loop.call_soon),
+        subscriptions,
+        Partitioner(),
+        stream_metrics,
+        TakeOvers(stream_metrics, node.config.network.send_timeout_ms, node.config.web.socket_idle_timeout_ms),
     )
     try:
         collector = NodeCollector(services, *await stored.by_topic(page.TOPIC_SERIES_MAX))

@@ -25,9 +25,11 @@ from kwire.coordinator.group.records import (
 )
 from kwire.errors import ErrorCode
 from kwire.node import Node
-from kwire.web import group_metrics, group_reports, groups
-from kwire.web.group_metrics import group_text
-from kwire.web.group_reports import GroupReports
+from kwire.web.groups import groups
+from kwire.web.groups import metrics as group_metrics
+from kwire.web.groups import reports as group_reports
+from kwire.web.groups.metrics import group_text
+from kwire.web.groups.reports import GroupReports
 from kwire.wire.codec import encode_message
 from kwire.wire.consumer_protocol import ConsumerProtocolAssignment, TopicPartition
 from storage.batch import check_batch

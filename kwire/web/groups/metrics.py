@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from kwire.coordinator.group.views import GroupView
-from kwire.web.group_reports import GroupReport, GroupReports
+from kwire.web.groups.reports import GroupReport, GroupReports
 
 # Groups with series of their own, and partitions with a lag of their own, each of which is two series.
 GROUP_SERIES_MAX = 1000

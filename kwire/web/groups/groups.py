@@ -15,14 +15,17 @@ import asyncio
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 from aiohttp import web
 
 from kwire.broker.lag import Lag
 from kwire.coordinator.group.views import Assignment, MemberView
 from kwire.errors import ErrorCode, KafkaError
-from kwire.web.group_reports import GroupReport, MeasuredOffset
+from kwire.web.errors import ErrorAnswer
+from kwire.web.groups.reports import GroupReport, MeasuredOffset
+from kwire.web.route import JSON, Answer, Route
 from kwire.web.services import WebServices
 
 PAGE_GROUPS_MAX = 1000
@@ -189,3 +192,85 @@ def _unavailable(code: ErrorCode, message: str) -> web.Response:
 
 def _refusal(status: int, code: ErrorCode, message: str) -> web.Response:
     return web.json_response({"error": {"code": code.name, "message": message}}, status=status)
+
+
+class GroupPage(msgspec.Struct, kw_only=True):
+    """`limit` groups behind the group `after`."""
+
+    after: str | None = None
+    limit: Annotated[int, msgspec.Meta(ge=1, le=PAGE_GROUPS_MAX)] = PAGE_GROUPS_MAX
+
+
+class GroupSummary(msgspec.Struct, kw_only=True):
+    group_id: str
+    type: str
+    state: str
+    member_count: int
+    offset_count: int
+    left_out_offset_count: int
+    unknown_lag_count: int
+    lag_offsets: int
+    lag_seconds: float | None
+
+
+class GroupList(msgspec.Struct, kw_only=True):
+    """`next` is what to give as `after` for the page that follows."""
+
+    next: str | None
+    groups: list[GroupSummary]
+
+
+class AssignedPartitions(msgspec.Struct, kw_only=True):
+    topic: str
+    partitions: list[int]
+
+
+class GroupMember(msgspec.Struct, kw_only=True):
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    assignment: list[AssignedPartitions]
+
+
+class GroupOffset(msgspec.Struct, kw_only=True):
+    topic: str
+    partition: int
+    member_id: str | None
+    committed_offset: int | None
+    leader_epoch: int | None
+    metadata: str | None
+    commit_timestamp_ms: int | None
+    log_start_offset: int | None
+    high_watermark: int | None
+    lag_offsets: int | None
+    lag_seconds: float | None
+
+
+class GroupDescription(GroupSummary, kw_only=True):
+    left_out_member_count: int
+    members: list[GroupMember]
+    offsets: list[GroupOffset]
+
+
+_LOADING = Answer("The groups are still being loaded.", {JSON: ErrorAnswer})
+
+ROUTES: tuple[Route, ...] = (
+    Route(
+        "GET",
+        "/api/v1/groups",
+        list_groups,
+        summary="All groups with their state and lag",
+        tag="groups",
+        query=GroupPage,
+        answers={200: GroupList, 503: _LOADING},
+    ),
+    Route(
+        "GET",
+        "/api/v1/groups/{group}",
+        describe_group,
+        summary="One group with its members, offsets and lag",
+        tag="groups",
+        answers={200: GroupDescription, 503: _LOADING},
+    ),
+)

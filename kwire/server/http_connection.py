@@ -1,0 +1,47 @@
+"""A connection of the HTTP port: aiohttp's protocol, and what becomes of bytes that are no HTTP.
+
+They are answered as every refusal is, as JSON, and are not worth a traceback in the log: anybody can send them. When
+they come in the middle of a body, whoever reads that body is told; aiohttp (3.14) would let it wait for a rest that
+never comes.
+"""
+
+import logging
+from typing import Any
+
+from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.web_protocol import RequestHandler, _ErrInfo
+
+from kwire.web.errors import BadRequest, error_answer
+
+log = logging.getLogger("kwire.server")
+
+
+class HttpConnection(RequestHandler):
+    __slots__ = ()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._messages and isinstance(self._messages[-1][0], _ErrInfo):
+            request = self._current_request
+            if request is not None and not request.content.is_eof():
+                request.content.set_exception(web.RequestPayloadError("the body is no HTTP"))
+
+    def log_exception(self, *args: Any, **kw: Any) -> None:
+        if isinstance(kw.get("exc_info"), HttpProcessingError | web.RequestPayloadError):
+            log.debug(*args, **kw)
+        else:
+            super().log_exception(*args, **kw)
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        if not isinstance(exc, HttpProcessingError) or request.writer.output_size > 0:
+            return super().handle_error(request, status, exc, message)
+        answer = error_answer(BadRequest(f"this is no HTTP: {message}", code="InvalidHttp"))
+        answer.force_close()
+        return answer

@@ -1,0 +1,125 @@
+"""Requests as typed values: a JSON body or a query string becomes a msgspec Struct, or a BadRequest that says where.
+
+A body is JSON when it says so (`application/json`, or any `…+json`) or says nothing. A form or plain text is never
+taken for JSON: those are what a page of another site can send without being asked first (safety.py).
+"""
+
+import asyncio
+from typing import Any, TypeVar
+
+import msgspec
+from aiohttp import hdrs, web
+
+from kwire.web.errors import BadRequest, BodyTooLarge, Refusal, UnsupportedMediaType
+from kwire.web.safety import is_trusted
+from kwire.web.whole_numbers import decoded_anyway
+
+T = TypeVar("T")
+
+JSON = "application/json"
+
+# How long the rest of a body may take that has not come together with its request. Streams of lines take any time.
+BODY_TIMEOUT_S = 60.0
+
+_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
+
+
+async def body_of(request: web.Request, shape: type[T]) -> T:
+    """The request's JSON body. `shape` is a Struct, or whatever else msgspec can decode."""
+    check_is_json(request)
+    return decoded(await raw_body_of(request), shape)
+
+
+async def raw_body_of(request: web.Request) -> bytes:
+    """All of the body, as long as it is within `kwire.http.max.body.bytes` and comes in time."""
+    content = request.content
+    try:
+        if content.is_eof():
+            # It came together with the request, as most do: there is nothing to wait for.
+            raw = content.read_nowait()
+            if len(raw) > request.client_max_size:
+                raise _too_large(request)
+            return raw
+        async with asyncio.timeout(BODY_TIMEOUT_S):
+            return await request.read()
+    except web.HTTPRequestEntityTooLarge:
+        # The rest is still on its way; the answer ends the connection instead of reading it.
+        raise _too_large(request) from None
+    except TimeoutError:
+        raise Refusal("the body did not come in time", code="RequestTimeout", status=408) from None
+    except web.RequestPayloadError:
+        # Chunks that are none, or not compressed as the request says.
+        raise BadRequest("the body is broken off, or not encoded as the request says", code="InvalidBody") from None
+
+
+def _too_large(request: web.Request) -> BodyTooLarge:
+    return BodyTooLarge(f"a body may have {request.client_max_size} bytes", limit=request.client_max_size)
+
+
+def decoded(raw: bytes | memoryview, shape: type[T]) -> T:
+    """One JSON text as a typed value. There are only so many shapes, so a decoder is made once for each."""
+    decoder = _decoders.get(shape)
+    if decoder is None:
+        decoder = _decoders[shape] = msgspec.json.Decoder(shape)
+    try:
+        found: T
+        try:
+            found = decoder.decode(raw)
+        except msgspec.ValidationError as error:
+            found = decoded_anyway(raw, shape, error)
+    except msgspec.ValidationError as error:
+        raise BadRequest(_sentence(error)) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadRequest(f"the body is not JSON: {error}", code="InvalidJson") from None
+    return found
+
+
+def query_of(request: web.Request, shape: type[T]) -> T:
+    """The query string; numbers and booleans are told by the Struct's fields, names it lacks are refused by it."""
+    query = request.rel_url.query
+    given = dict(query)
+    if len(given) != len(query):
+        raise BadRequest("a query parameter is given twice")
+    try:
+        found = msgspec.convert(given, shape, strict=False)
+    except msgspec.ValidationError as error:
+        raise BadRequest(f"query: {_sentence(error)}") from None
+    for name, text in given.items():
+        # msgspec takes the word "null" for nothing; nobody means that.
+        if text.lower() == "null" and getattr(found, name, text) is None:
+            raise BadRequest(f"query: {name} has no value {text!r}: leave it out")
+    return found
+
+
+def number_in_path(request: web.Request, name: str) -> int:
+    """A path parameter that is a number."""
+    text = request.match_info[name]
+    # No more digits than a 64-bit offset has.
+    if not (text.isascii() and text.isdigit() and len(text) <= 19) or int(text) >= 2**63:
+        raise BadRequest(f"{name} must be a number from 0 to {2**63 - 1}")
+    return int(text)
+
+
+def check_is_json(request: web.Request) -> None:
+    """A page of a listed origin may call its JSON plain text, which spares the browser a question."""
+    kind = request.headers.get(hdrs.CONTENT_TYPE)
+    if kind is None or kind == JSON:
+        return
+    if not is_json(request.content_type) and not is_trusted(request):
+        raise UnsupportedMediaType(
+            f"the body must be JSON: send Content-Type: application/json, not {request.content_type}"
+        )
+
+
+def is_json(content_type: str) -> bool:
+    return content_type == JSON or content_type.endswith("+json")
+
+
+def json_answer(value: object, status: int = 200) -> web.Response:
+    return web.Response(body=msgspec.json.encode(value), status=status, content_type=JSON)
+
+
+def _sentence(error: msgspec.ValidationError) -> str:
+    """msgspec's own words, which name the place as a path from `$`."""
+    text = str(error)
+    return text[:1].lower() + text[1:]

@@ -1,0 +1,229 @@
+"""What goes wrong, as JSON: one table from errors to HTTP statuses, and one shape for all of them.
+
+The shape is `{"error": {"code", "message", …}}`. `code` is stable and for programs, `message` is for people; what else
+is known stands beside them (`requested`, `oldest` and `newest` of an OffsetOutOfRange). An answer on a WebSocket has
+the same object. Statuses: 404 what is not there, 409 what clashes with what is there, 413 too large, 415 a body of a
+kind nobody reads here, 403 an origin or a host that is not trusted, 429 too many, 503 storage failed or the node is not
+ready, 400 everything else that is the request's fault. 422 is not used. docs/http.md has the table for readers.
+"""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from kwire.errors import ErrorCode, KafkaError, StreamError
+from storage.errors import StorageError
+
+log = logging.getLogger("kwire.web")
+
+RETRY_AFTER_SECONDS = 1
+# A message quotes what was sent; nobody wants to read more of it.
+MESSAGE_LENGTH_MAX = 1000
+
+STREAM_STATUSES: Mapping[str, int] = {
+    "RoomNotFound": 404,
+    "EventNotFound": 404,
+    "OffsetOutOfRange": 400,
+    "SubscriptionFailed": 400,
+    "BroadcastFailed": 503,
+    "InvalidName": 400,
+    "TopicHasPartitions": 409,
+    "NotARoom": 409,
+    "TooManyRooms": 429,
+    "TooManySubscribers": 429,
+    "InvalidEvent": 400,
+    "EventTooLarge": 413,
+}
+
+KAFKA_STATUSES: Mapping[ErrorCode, int] = {
+    ErrorCode.UNKNOWN_SERVER_ERROR: 500,
+    **dict.fromkeys(
+        (
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ErrorCode.UNKNOWN_TOPIC_ID,
+            ErrorCode.UNKNOWN_MEMBER_ID,
+            ErrorCode.GROUP_ID_NOT_FOUND,
+            ErrorCode.RESOURCE_NOT_FOUND,
+            ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
+        ),
+        404,
+    ),
+    **dict.fromkeys(
+        (
+            ErrorCode.TOPIC_ALREADY_EXISTS,
+            ErrorCode.DUPLICATE_RESOURCE,
+            ErrorCode.NON_EMPTY_GROUP,
+            ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
+            ErrorCode.ILLEGAL_GENERATION,
+            ErrorCode.STALE_MEMBER_EPOCH,
+            ErrorCode.FENCED_MEMBER_EPOCH,
+            ErrorCode.FENCED_INSTANCE_ID,
+            ErrorCode.UNRELEASED_INSTANCE_ID,
+            ErrorCode.REBALANCE_IN_PROGRESS,
+            ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+            ErrorCode.INCONSISTENT_TOPIC_ID,
+            ErrorCode.PRODUCER_FENCED,
+            ErrorCode.CONCURRENT_TRANSACTIONS,
+            ErrorCode.REASSIGNMENT_IN_PROGRESS,
+        ),
+        409,
+    ),
+    **dict.fromkeys(
+        (
+            ErrorCode.MESSAGE_TOO_LARGE,
+            ErrorCode.RECORD_LIST_TOO_LARGE,
+            ErrorCode.OFFSET_METADATA_TOO_LARGE,
+        ),
+        413,
+    ),
+    **dict.fromkeys((ErrorCode.GROUP_MAX_SIZE_REACHED, ErrorCode.THROTTLING_QUOTA_EXCEEDED), 429),
+    **dict.fromkeys(
+        (
+            ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            ErrorCode.GROUP_AUTHORIZATION_FAILED,
+            ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+            ErrorCode.TOPIC_DELETION_DISABLED,
+        ),
+        403,
+    ),
+    **dict.fromkeys(
+        (
+            ErrorCode.KAFKA_STORAGE_ERROR,
+            ErrorCode.CORRUPT_MESSAGE,
+            ErrorCode.LEADER_NOT_AVAILABLE,
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            ErrorCode.BROKER_NOT_AVAILABLE,
+            ErrorCode.REPLICA_NOT_AVAILABLE,
+            ErrorCode.REQUEST_TIMED_OUT,
+            ErrorCode.NETWORK_EXCEPTION,
+            ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+            ErrorCode.COORDINATOR_NOT_AVAILABLE,
+            ErrorCode.NOT_COORDINATOR,
+            ErrorCode.NOT_CONTROLLER,
+            ErrorCode.NOT_ENOUGH_REPLICAS,
+            ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ),
+        503,
+    ),
+}
+
+
+class Refusal(Exception):
+    """A request that the HTTP side itself refuses, with a status and a code of its own."""
+
+    status = 400
+    code = "BadRequest"
+
+    def __init__(self, message: str, *, code: str | None = None, status: int | None = None, **details: object) -> None:
+        super().__init__(message)
+        self.message = message
+        self.details = details
+        if code is not None:
+            self.code = code
+        if status is not None:
+            self.status = status
+
+
+class BadRequest(Refusal):
+    """The request cannot be understood: broken JSON, a wrong type, a field that is missing."""
+
+
+class UnsupportedMediaType(Refusal):
+    status = 415
+    code = "UnsupportedMediaType"
+
+
+class BodyTooLarge(Refusal):
+    status = 413
+    code = "BodyTooLarge"
+
+
+class Forbidden(Refusal):
+    """Somebody whom this port does not trust: see safety.py."""
+
+    status = 403
+    code = "Forbidden"
+
+
+class ErrorFacts(msgspec.Struct, kw_only=True):
+    """`code` is stable; `message` is for people and may change."""
+
+    code: str
+    message: str
+
+
+class ErrorAnswer(msgspec.Struct, kw_only=True):
+    """What every answer with a status of 400 or more has; `error` may have further fields, depending on its code."""
+
+    error: ErrorFacts
+
+
+def status_of(exception: Exception) -> int:
+    match exception:
+        case StreamError():
+            return STREAM_STATUSES.get(exception.code, 400)
+        case KafkaError():
+            return KAFKA_STATUSES.get(exception.code, 400)
+        case Refusal():
+            return exception.status
+        case web.HTTPException():
+            return exception.status
+        case StorageError():
+            return 503
+    return 500
+
+
+def error_body(exception: Exception) -> dict[str, Any]:
+    """The object under "error"; the same over HTTP and on a socket."""
+    match exception:
+        case StreamError() | Refusal():
+            return {"code": exception.code, "message": exception.message[:MESSAGE_LENGTH_MAX], **exception.details}
+        case KafkaError():
+            return {"code": exception.code.name, "message": str(exception)[:MESSAGE_LENGTH_MAX]}
+        case web.HTTPException():
+            return {"code": exception.reason.replace(" ", ""), "message": _http_message(exception)}
+        case StorageError():
+            return {"code": ErrorCode.KAFKA_STORAGE_ERROR.name, "message": "the log cannot be read or written"}
+    return {"code": "InternalError", "message": "the server failed; its log says why"}
+
+
+def error_answer(exception: Exception) -> web.Response:
+    status = status_of(exception)
+    if status >= 500:
+        log.error("a request failed", exc_info=exception)
+    headers = {}
+    if status in (429, 503):
+        headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
+    if isinstance(exception, web.HTTPMethodNotAllowed):
+        headers["Allow"] = ", ".join(sorted(exception.allowed_methods))
+    return web.Response(
+        body=_encoded(error_body(exception)), status=status, headers=headers, content_type="application/json"
+    )
+
+
+def _encoded(error: dict[str, Any]) -> bytes:
+    try:
+        return msgspec.json.encode({"error": error})
+    except UnicodeEncodeError:
+        # It quotes a header whose bytes are no text.
+        shown = {name: text_of(value) if isinstance(value, str) else value for name, value in error.items()}
+        return msgspec.json.encode({"error": shown})
+
+
+def text_of(value: str) -> str:
+    """A text of a request that any encoder takes."""
+    return value.encode(errors="backslashreplace").decode()
+
+
+def _http_message(exception: web.HTTPException) -> str:
+    match exception:
+        case web.HTTPNotFound():
+            return "there is nothing at this path; /openapi.json lists every path"
+        case web.HTTPMethodNotAllowed():
+            return f"{exception.method} is not possible here"
+        case web.HTTPRequestEntityTooLarge():
+            return exception.text or exception.reason
+    return exception.reason

@@ -1,0 +1,199 @@
+"""GET /openapi.json: the HTTP API in OpenAPI 3.1, made from the routes and from the very types that bodies are decoded
+with, so it cannot say anything else than the server does."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
+from types import UnionType
+from typing import Any, get_args, get_origin
+
+import msgspec
+from aiohttp import web
+
+from kwire import __version__
+from kwire.web.errors import ErrorAnswer
+from kwire.web.route import JSON, NDJSON, Answer, AnyOf, Route
+from kwire.web.services import WebServices
+
+TAGS = {
+    "rooms": "Rooms: publish events, read them back, follow them live.",
+    "commands": "The command envelope, as on the WebSocket.",
+    "topics": "Topics of several partitions.",
+    "consumer groups": "Groups whose members share a topic's partitions.",
+    "rest proxy": "The de-facto standard of Kafka's HTTP bridges, version 2, told apart by its media types.",
+    "groups": "What all groups do and how far behind they are.",
+    "node": "The node itself.",
+}
+_PARAMETER = re.compile(r"\{(\w+)(?::[^{}]*)?\}")
+_REF = "#/components/schemas/{name}"
+
+
+def routes_of(all_routes: Callable[[], Sequence[Route]]) -> tuple[Route, ...]:
+    """The route of the document; it is built when it is first asked for, not at every start of the server."""
+
+    @cache
+    def encoded() -> bytes:
+        return msgspec.json.encode(document(all_routes()))
+
+    async def serve(services: WebServices, request: web.Request) -> web.Response:
+        return web.Response(body=encoded(), content_type="application/json")
+
+    return (
+        Route(
+            "GET",
+            "/openapi.json",
+            serve,
+            summary="This document",
+            answers={200: Answer("The HTTP API in OpenAPI 3.1.", {JSON: dict[str, Any]})},
+        ),
+    )
+
+
+def document(routes: Sequence[Route]) -> dict[str, Any]:
+    shown = [route for route in routes if not route.is_hidden]
+    types = list(dict.fromkeys(_types(shown)))
+    schemas, components = msgspec.json.schema_components(types, ref_template=_REF)
+    schema_of = dict(zip(types, schemas, strict=True))
+    paths: dict[str, dict[str, Any]] = {}
+    for route in shown:
+        operations = paths.setdefault(_PARAMETER.sub(r"{\1}", route.path), {})
+        operations[route.method.lower()] = _operation(route, schema_of, components)
+    # A Struct that only names query parameters is told by these.
+    for route in shown:
+        if route.query is not None:
+            components.pop(_component_of(route.query, schema_of), None)
+    used = {route.tag for route in shown}
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "kwire",
+            "version": __version__,
+            "description": "Rooms, topics and consumer groups over HTTP: the same log that Kafka clients use.",
+        },
+        "servers": [{"url": "/"}],
+        "tags": [{"name": name, "description": text} for name, text in TAGS.items() if name in used],
+        "paths": paths,
+        "components": {"schemas": dict(sorted(components.items()))},
+    }
+
+
+def _types(routes: Iterable[Route]) -> Iterator[Any]:
+    """Every type that has to be described."""
+    yield ErrorAnswer
+    for route in routes:
+        shapes = [route.request, route.query, *route.more_requests.values(), *route.parameters.values()]
+        shapes += route.more_refusals.values()
+        for answer in route.answers.values():
+            shapes += answer.shapes.values() if isinstance(answer, Answer) else [answer]
+        for shape in shapes:
+            if shape is not None:
+                yield from _choices(shape)
+
+
+def _operation(route: Route, schema_of: dict[Any, Any], components: dict[str, Any]) -> dict[str, Any]:
+    operation: dict[str, Any] = {
+        "operationId": _operation_id(route),
+        "summary": route.summary,
+        "tags": [route.tag],
+    }
+    if route.description:
+        operation["description"] = route.description
+    parameters = [*_path_parameters(route, schema_of), *_query_parameters(route, schema_of, components)]
+    if parameters:
+        operation["parameters"] = parameters
+    bodies = ({JSON: route.request} if route.request is not None else {}) | dict(route.more_requests)
+    if bodies:
+        content = {media_type: _content(media_type, shape, schema_of) for media_type, shape in bodies.items()}
+        operation["requestBody"] = {"required": not _may_be_left_out(route.request), "content": content}
+    responses = {str(status): _response(status, answer, schema_of) for status, answer in route.answers.items()}
+    shapes = {JSON: ErrorAnswer} | dict(route.more_refusals)
+    content = {media_type: {"schema": schema_of[shape]} for media_type, shape in shapes.items()}
+    refused = {"description": "Refused; `code` says why.", "content": content}
+    unavailable = {"description": "Storage failed, or the node is not ready.", "content": refused["content"]}
+    operation["responses"] = {**responses, "4XX": refused} | ({} if "503" in responses else {"503": unavailable})
+    if route.is_streaming:
+        operation["x-streaming"] = True
+    return operation
+
+
+def _operation_id(route: Route) -> str:
+    name = getattr(route.handle, "__name__", None) or re.sub(r"\W+", "_", route.path).strip("_")
+    module = getattr(route.handle, "__module__", "").removeprefix("kwire.web.")
+    return f"{module}.{name}.{route.method.lower()}"
+
+
+def _path_parameters(route: Route, schema_of: dict[Any, Any]) -> Iterator[dict[str, Any]]:
+    for name in _PARAMETER.findall(route.path):
+        given = route.parameters.get(name)
+        schema = {"type": "string", "minLength": 1} if given is None else schema_of[given]
+        yield {"name": name, "in": "path", "required": True, "schema": schema}
+
+
+def _query_parameters(route: Route, schema_of: dict[Any, Any], components: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    if route.query is None:
+        return
+    shape = components[_component_of(route.query, schema_of)]
+    for name, schema in shape.get("properties", {}).items():
+        parameter = {"name": name, "in": "query", "required": name in shape.get("required", ()), **_described(schema)}
+        yield parameter
+
+
+def _component_of(shape: Any, schema_of: dict[Any, Any]) -> str:
+    reference: str = schema_of[shape]["$ref"]
+    return reference.rpartition("/")[2]
+
+
+def _described(schema: dict[str, Any]) -> dict[str, Any]:
+    """A parameter's schema without null, which no query string has, and its description where readers look for it."""
+    schema = dict(schema)
+    if "anyOf" in schema:
+        left = [one for one in schema["anyOf"] if one.get("type") != "null"]
+        if len(left) == 1:
+            del schema["anyOf"]
+            schema = {**left[0], **schema}
+    if schema.get("default", 0) is None:
+        del schema["default"]
+    description = schema.pop("description", None)
+    return {"schema": schema} | ({"description": description} if description else {})
+
+
+def _response(status: int, answer: Any, schema_of: dict[Any, Any]) -> dict[str, Any]:
+    if answer is None:
+        return {"description": "Done." if status < 300 else "See the headers."}
+    if not isinstance(answer, Answer):
+        answer = Answer("Made." if status == 201 else "Done.", {JSON: answer})
+    response: dict[str, Any] = {"description": answer.description}
+    if answer.shapes:
+        response["content"] = {
+            media_type: _content(media_type, shape, schema_of) for media_type, shape in answer.shapes.items()
+        }
+    return response
+
+
+def _content(media_type: str, shape: Any, schema_of: dict[Any, Any]) -> dict[str, Any]:
+    if media_type == NDJSON or shape is None:
+        # A body of lines has no JSON schema; `x-line` is that of one of them.
+        return {"schema": {"type": "string"}} | ({} if shape is None else {"x-line": _schema(shape, schema_of)})
+    return {"schema": _schema(shape, schema_of)}
+
+
+def _schema(shape: Any, schema_of: dict[Any, Any]) -> dict[str, Any]:
+    choices = [schema_of[one] for one in _choices(shape)]
+    found: dict[str, Any] = choices[0] if len(choices) == 1 else {"anyOf": choices}
+    return found
+
+
+def _choices(shape: Any) -> tuple[Any, ...]:
+    """The shapes that it may be; msgspec describes unions of Structs only if they are tagged."""
+    if isinstance(shape, AnyOf):
+        return shape.shapes
+    members = get_args(shape) if get_origin(shape) is UnionType else ()
+    structs = [one for one in members if isinstance(one, type) and issubclass(one, msgspec.Struct)]
+    return members if sum(one.__struct_config__.tag is None for one in structs) > 1 else (shape,)
+
+
+def _may_be_left_out(shape: Any) -> bool:
+    """A body whose every field has a default."""
+    if not (isinstance(shape, type) and issubclass(shape, msgspec.Struct)):
+        return False
+    return not any(field.required for field in msgspec.structs.fields(shape))

@@ -1,0 +1,66 @@
+"""Pages and scripts that come with the server: /docs, to read and try the HTTP API, and what pages elsewhere load.
+
+They are files of this package, read once when they are first asked for. They load nothing from anywhere else, and say
+so to the browser.
+"""
+
+import hashlib
+from functools import cache, partial
+from importlib.resources import files
+from typing import NamedTuple
+
+from aiohttp import hdrs, web
+
+from kwire.web.route import Route
+from kwire.web.services import WebServices
+
+HTML = "text/html"
+CSS = "text/css"
+JAVASCRIPT = "text/javascript"
+TYPESCRIPT = "application/typescript"
+
+# Only what this port serves is loaded, and only this port is talked to.
+POLICY = "default-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+
+
+class Page(NamedTuple):
+    path: str
+    file: str
+    content_type: str
+    # May be loaded by pages of any origin: a script that is public anyhow.
+    is_public: bool = False
+
+
+PAGES: tuple[Page, ...] = (
+    Page("/docs", "docs.html", HTML),
+    Page("/docs.css", "docs.css", CSS),
+    Page("/docs.js", "docs.js", JAVASCRIPT),
+    Page("/kwire.js", "kwire.js", JAVASCRIPT, is_public=True),
+    Page("/kwire.d.ts", "kwire.d.ts", TYPESCRIPT, is_public=True),
+)
+
+
+async def _serve(page: Page, services: WebServices, request: web.Request) -> web.Response:
+    body, tag = _contents(page.file)
+    headers = {hdrs.ETAG: tag, hdrs.CACHE_CONTROL: "no-cache", "X-Content-Type-Options": "nosniff"}
+    if page.content_type == HTML:
+        headers["Content-Security-Policy"] = POLICY
+    if request.headers.get(hdrs.IF_NONE_MATCH) == tag:
+        return web.Response(status=304, headers=headers)
+    return web.Response(body=body, content_type=page.content_type, charset="utf-8", headers=headers)
+
+
+async def _home(services: WebServices, request: web.Request) -> web.Response:
+    return web.Response(status=302, headers={hdrs.LOCATION: "/docs"})
+
+
+@cache
+def _contents(name: str) -> tuple[bytes, str]:
+    body = files("kwire.web").joinpath("pages", name).read_bytes()
+    return body, f'"{hashlib.sha256(body).hexdigest()[:16]}"'
+
+
+ROUTES: tuple[Route, ...] = (
+    Route("GET", "/", _home, is_hidden=True),
+    *(Route("GET", page.path, partial(_serve, page), is_hidden=True) for page in PAGES),
+)

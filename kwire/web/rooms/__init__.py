@@ -1,0 +1,1 @@
+"""The doors of rooms: REST for people, commands, WebSocket, Server-Sent Events, NDJSON."""

@@ -1,0 +1,214 @@
+"""GET /rooms: all rooms, in pages. PUT, GET and DELETE /rooms/{room}: make one or change what it keeps, look at it, end
+it.
+
+A room comes by itself when somebody publishes or subscribes; PUT is for those who want it to keep more, or less.
+"""
+
+from typing import Annotated, Literal
+
+import msgspec
+from aiohttp import web
+
+from kwire.broker.events.event import time_text
+from kwire.broker.rooms.rooms import Room
+from kwire.broker.rooms.settings import RoomOverrides
+from kwire.errors import EventTooLarge, RoomNotFound
+from kwire.web.bodies import check_is_json, decoded, json_answer, query_of, raw_body_of
+from kwire.web.route import Route
+from kwire.web.services import WebServices
+
+PAGE_ROOMS_MAX = 1000
+PAGE_ROOMS_DEFAULT = 100
+NUMBER_MAX = 2**63 - 1
+HOURS_MAX = 1_000_000
+
+ROOM = Annotated[
+    str,
+    msgspec.Meta(
+        min_length=1,
+        max_length=249,
+        pattern="^(?!__)",
+        description="Any text that does not start with `__`. As a topic name it has 249 characters at most, and each "
+        "byte of a character that Kafka does not allow counts five.",
+    ),
+]
+
+
+class RoomsQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    after: Annotated[str, msgspec.Meta(description="The room behind which the page begins.")] = ""
+    prefix: Annotated[str, msgspec.Meta(description="Only rooms whose names begin so.")] = ""
+    limit: Annotated[int, msgspec.Meta(ge=1, le=PAGE_ROOMS_MAX)] = PAGE_ROOMS_DEFAULT
+
+
+class ListedRoom(msgspec.Struct, kw_only=True):
+    room: str
+    subscribers: int
+    created_at: str | None
+
+
+class RoomList(msgspec.Struct, kw_only=True):
+    """`next` is what to give as `after` for the page that follows."""
+
+    rooms: list[ListedRoom]
+    room_count: int
+    next: str | None
+
+
+class RoomSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What a room keeps. What is left out stays as it is; for a new room it is the server's default."""
+
+    retention_mode: Annotated[
+        Literal["time", "count", "hybrid", "infinite"] | None,
+        msgspec.Meta(description="By age, by number of events, by both (whichever comes first), or for ever."),
+    ] = None
+    retention_hours: Annotated[float, msgspec.Meta(gt=0, le=HOURS_MAX)] | None = None
+    max_events: Annotated[int, msgspec.Meta(ge=1, le=NUMBER_MAX)] | None = None
+
+
+class Retention(msgspec.Struct, kw_only=True):
+    """Null is no bound of that kind."""
+
+    mode: str
+    hours: float | None
+    max_events: int | None
+
+
+class RoomDescription(msgspec.Struct, kw_only=True):
+    """A room. Its offsets belong to its `epoch`: a room that was deleted and made again has another one."""
+
+    room: str
+    topic: str
+    epoch: str
+    is_room: bool
+    created_at: str | None
+    last_event_at: str | None
+    oldest_offset: int
+    newest_offset: int
+    event_count: int
+    size_bytes: int
+    subscribers: int
+    retention: Retention
+
+
+class RoomDeleted(msgspec.Struct, kw_only=True):
+    success: bool
+    room: str
+
+
+async def list_rooms(services: WebServices, request: web.Request) -> web.Response:
+    query = query_of(request, RoomsQuery)
+    page = services.rooms.list(query.after, query.limit, query.prefix)
+    listed = [one for name in page.names if (one := _listed(services, name)) is not None]
+    return json_answer(RoomList(rooms=listed, room_count=services.rooms.count, next=page.next))
+
+
+async def put_room(services: WebServices, request: web.Request) -> web.Response:
+    raw = await raw_body_of(request)
+    settings = RoomSettings()
+    if raw:
+        check_is_json(request)
+        settings = decoded(raw, RoomSettings)
+    overrides = RoomOverrides(settings.retention_mode, settings.retention_hours, settings.max_events)
+    room, is_new = await services.rooms.create(request.match_info["room"], overrides)
+    return json_answer(_description(services, room), 201 if is_new else 200)
+
+
+async def get_room(services: WebServices, request: web.Request) -> web.Response:
+    return json_answer(_description(services, services.rooms.get(request.match_info["room"])))
+
+
+async def delete_room(services: WebServices, request: web.Request) -> web.Response:
+    name = request.match_info["room"]
+    await services.rooms.delete(name)
+    return json_answer(RoomDeleted(success=True, room=name))
+
+
+async def room_to_publish(services: WebServices, name: str) -> Room:
+    """The room, made if there is none; to find one that is there takes no turn of the loop."""
+    try:
+        return services.rooms.get(name)
+    except RoomNotFound:
+        return await services.rooms.get_or_create(name)
+
+
+def check_length(services: WebServices, name: str, raw: bytes) -> None:
+    """Raise EventTooLarge for a body that cannot become one batch of the room: to decode it would hold the loop."""
+    try:
+        limit = services.rooms.get(name).partition.settings.max_message_bytes
+    except RoomNotFound:
+        limit = services.config.values.number("message.max.bytes")
+    if len(raw) > limit:
+        raise EventTooLarge(len(raw), limit)
+
+
+def _listed(services: WebServices, name: str) -> ListedRoom | None:
+    """None if it is just being deleted."""
+    seen = services.rooms.glance(name)
+    if seen is None:
+        return None
+    return ListedRoom(room=name, subscribers=seen.subscriber_count, created_at=_time(seen.created_at_ms))
+
+
+def _description(services: WebServices, room: Room) -> RoomDescription:
+    stats = services.rooms.stats(room)
+    return RoomDescription(
+        room=stats.name,
+        topic=stats.topic,
+        epoch=stats.epoch,
+        is_room=stats.is_room,
+        created_at=_time(stats.created_at_ms),
+        last_event_at=_time(stats.last_event_at_ms),
+        oldest_offset=stats.oldest_offset,
+        newest_offset=stats.newest_offset,
+        event_count=stats.event_count,
+        size_bytes=stats.size_bytes,
+        subscribers=stats.subscriber_count,
+        retention=Retention(
+            mode=stats.retention.mode, hours=stats.retention.hours, max_events=stats.retention.max_events
+        ),
+    )
+
+
+def _time(timestamp_ms: int | None) -> str | None:
+    return None if timestamp_ms is None or timestamp_ms < 0 else time_text(timestamp_ms)
+
+
+ROUTES: tuple[Route, ...] = (
+    Route(
+        "GET",
+        "/rooms",
+        list_rooms,
+        summary="All rooms, in the order of their topics' names",
+        tag="rooms",
+        query=RoomsQuery,
+        answers={200: RoomList},
+    ),
+    Route(
+        "PUT",
+        "/rooms/{room}",
+        put_room,
+        summary="Make a room, or change what it keeps",
+        tag="rooms",
+        request=RoomSettings,
+        parameters={"room": ROOM},
+        answers={200: RoomDescription, 201: RoomDescription},
+    ),
+    Route(
+        "GET",
+        "/rooms/{room}",
+        get_room,
+        summary="A room: its offsets, size, subscribers and retention",
+        tag="rooms",
+        parameters={"room": ROOM},
+        answers={200: RoomDescription},
+    ),
+    Route(
+        "DELETE",
+        "/rooms/{room}",
+        delete_room,
+        summary="Delete a room with all its events",
+        tag="rooms",
+        parameters={"room": ROOM},
+        answers={200: RoomDeleted},
+    ),
+)

@@ -1,0 +1,418 @@
+"""A WebSocket of rooms: commands in, answers, events and marks out.
+
+Publishing never waits for what was published before: answers come when the events are durable, in the order in which
+that happens, which inside one room is the order of the commands. Every other command waits until all before it are
+answered, and those behind it wait for it. So an answer comes before any event that its command causes, and who
+subscribes and then publishes sees the event. Reading stops while commands wait, while too many publishes are
+unanswered, and while the client takes nothing. Of what came at once so much is taken in one turn of the loop, so that
+one client's flood holds up nobody else. A close, whoever wants it, comes behind the answers to what was asked before;
+nothing comes behind a close.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Coroutine
+from functools import partial
+from typing import Any
+
+from msgspec import Raw
+from msgspec.json import Encoder
+
+from kwire.broker.events.publishing import Outcome, Published
+from kwire.broker.partition import Partition
+from kwire.broker.subscriptions import Subscription
+from kwire.broker.subscriptions.marks import STOPPING, Closed, Mark
+from kwire.broker.subscriptions.portions import Portion
+from kwire.errors import KafkaError, RoomNotFound, StreamError, SubscriptionFailed
+from kwire.web.errors import BadRequest, Refusal, error_body
+from kwire.web.event_json import new_event, source_of
+from kwire.web.rooms.commands import (
+    NO_ID,
+    History,
+    HistoryPayload,
+    Publish,
+    PublishPayload,
+    Subscribe,
+    SubscribePayload,
+    UnsubscribePayload,
+    decode_command,
+    history_result,
+    options_of,
+    publish_result,
+    request_id_of,
+    start_of,
+)
+from kwire.web.rooms.encodings import facts_json, socket_events, socket_mark
+from kwire.web.services import WebServices
+from kwire.web.socket_frames import (
+    BINARY,
+    CLOSE,
+    GOING_AWAY,
+    PING,
+    PONG,
+    TEXT,
+    TRY_AGAIN_LATER,
+    Failure,
+    FrameReader,
+    answer_to_close,
+    close_frame,
+    frame,
+    text_frame,
+)
+from kwire.web.streaming import TICK_SECONDS, Outlet
+
+log = logging.getLogger("kwire.web")
+
+# Publishes of one connection that wait to be durable.
+UNANSWERED_MAX = 10_000
+SUBSCRIPTIONS_MAX = 1000
+# How long a client may take to answer a close.
+CLOSE_SECONDS = 2.0
+
+_encode = Encoder().encode
+
+
+class SocketSession:
+    """One connection: a session for the connection's bytes, and a sink for its subscriptions."""
+
+    __slots__ = ("_call_soon", "_close_by", "_goodbye", "_heard_at", "_is_busy", "_is_closing", "_is_deaf", "_is_heard",
+                 "_is_lost", "_is_open", "_is_reading_on", "_is_single", "_outlet", "_pinged_at", "_reader", "_ready",
+                 "_services", "_subscriptions", "_task", "_unanswered", "_waiting")  # fmt: skip
+
+    _outlet: Outlet
+
+    def __init__(self, services: WebServices, is_single: bool = False) -> None:
+        """`is_single`: the connection is for one subscription, and ends with it."""
+        self._services = services
+        self._is_single = is_single
+        self._reader = FrameReader(services.config.web.socket_message_bytes_max)
+        self._call_soon = asyncio.get_running_loop().call_soon
+        self._subscriptions: dict[str, Subscription] = {}
+        # Frames that leave together at the end of this turn of the loop.
+        self._ready: list[bytes] = []
+        # Texts that wait for a command before them that takes its time, or for the client to take what it has asked.
+        self._waiting: deque[bytearray] = deque()
+        self._is_busy = False
+        self._task: asyncio.Task[None] | None = None
+        self._unanswered = 0
+        self._is_open = self._is_lost = False
+        # How the connection will end when everything before is answered. Then the close frame is sent; that is closing.
+        self._goodbye: Failure | None = None
+        self._is_closing = False
+        self._close_by = 0.0
+        # The client has said its last word.
+        self._is_deaf = False
+        self._is_reading_on = False
+        self._is_heard = True
+        self._heard_at = self._pinged_at = 0.0
+
+    def open(self, outlet: Outlet) -> "SocketSession":
+        self._outlet = outlet
+        self._is_open = True
+        return self
+
+    def open_subscribed(self, outlet: Outlet, subscription: Subscription) -> "SocketSession":
+        """With a subscription that was made before the connection was a WebSocket."""
+        self.open(outlet)
+        if subscription.is_closed:
+            self._close(GOING_AWAY, "the subscription has ended")
+            return self
+        self._subscriptions[subscription.name] = subscription
+        self._send_result(NO_ID, _encode(facts_json(subscription.name, subscription.facts)))
+        subscription.begin()
+        return self
+
+    # --- what the client sends
+
+    def received(self, data: bytes) -> None:
+        self._is_heard = True
+        if not self._is_deaf:
+            self._take(data)
+
+    def _take(self, data: bytes) -> None:
+        pinged: bytearray | None = None
+        for opcode, payload in self._reader.feed(data):
+            if opcode == TEXT:
+                if self._goodbye is not None or self._is_closing:
+                    continue
+                if self._is_busy or self._waiting or not self._outlet.is_writable:
+                    self._waiting.append(payload)
+                else:
+                    self._do(payload)
+            elif opcode == PING:
+                # Of several that came together the last one is answered.
+                pinged = payload
+            elif opcode == CLOSE:
+                self._hear_no_more(answer_to_close(payload))
+                break
+            elif opcode == BINARY:
+                self._send_error(NO_ID, BadRequest("commands are sent as text, not binary", code="InvalidCommand"))
+        if pinged is not None:
+            self._send(frame(PONG, bytes(pinged)))
+        if self._reader.failure is not None and not self._is_deaf:
+            self._services.stream_metrics.closed_violating += 1
+            self._hear_no_more(self._reader.failure)
+        self._leave_if_done()
+        self._turn_reading()
+
+    def _read_on(self) -> None:
+        """Take more of what came, if nothing has changed meanwhile."""
+        self._is_reading_on = False
+        if self._is_lost or self._is_deaf or not self._may_read():
+            return
+        try:
+            self._take(b"")
+        except Exception:
+            log.exception("a socket failed; its connection is closed")
+            self._outlet.abort()
+
+    def _hear_no_more(self, goodbye: Failure) -> None:
+        self._is_deaf = True
+        if self._goodbye is None:
+            self._goodbye = goodbye
+
+    def _leave_if_done(self) -> None:
+        if self._goodbye is None or self._is_lost:
+            return
+        if not self._is_closing:
+            if self._is_busy or self._waiting or self._unanswered:
+                return
+            self._close(*self._goodbye)
+        if self._is_deaf:
+            self._outlet.finish()
+
+    def _do(self, message: bytearray) -> bool:
+        """Run a command; False if it has to wait for those before it."""
+        try:
+            command = decode_command(message)
+        except BadRequest as error:
+            self._send_error(request_id_of(message), error)
+            return True
+        if type(command) is Publish:
+            self._publish(command)
+        elif self._unanswered:
+            self._waiting.appendleft(message)
+            return False
+        elif type(command) is Subscribe:
+            self._begin(command.request_id, self._subscribe(command.request_id, command.payload))
+        elif type(command) is History:
+            self._begin(command.request_id, self._history(command.request_id, command.payload))
+        else:
+            self._unsubscribe(command.request_id, command.payload)  # type: ignore[arg-type]
+        self._services.stream_metrics.commands += 1
+        return True
+
+    def _publish(self, command: Publish) -> None:
+        services, payload, request_id = self._services, command.payload, command.request_id
+        try:
+            event = new_event(payload)
+            room = services.rooms.get(payload.room)
+        except RoomNotFound:
+            self._begin(request_id, self._create_and_publish(request_id, payload))
+            return
+        except (StreamError, KafkaError) as error:
+            self._send_error(request_id, error)
+            return
+        self._unanswered += 1
+        done = partial(self._published, request_id, room.partition)
+        services.publisher.publish(room.partition, source_of(room.name), (event,), done)
+
+    def _published(self, request_id: Raw, partition: Partition, outcome: Outcome) -> None:
+        self._unanswered -= 1
+        if self._is_lost:
+            return
+        if type(outcome) is Published:
+            notified = self._services.subscriptions.count_of(partition)
+            self._send_result(request_id, publish_result(outcome.event_ids[0], outcome.offset, notified))
+        else:
+            assert isinstance(outcome, Exception)
+            self._send_error(request_id, outcome)
+        if not self._unanswered and (self._waiting or self._goodbye is not None):
+            self._go_on()
+
+    # --- commands that take their time
+
+    def _begin(self, request_id: Raw, work: Coroutine[Any, Any, None]) -> None:
+        self._is_busy = True
+        self._task = asyncio.ensure_future(self._run(request_id, work))
+
+    async def _run(self, request_id: Raw, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except Exception as error:
+            if not isinstance(error, StreamError | KafkaError | Refusal):
+                log.exception("a command failed")
+            self._send_error(request_id, error)
+        self._is_busy, self._task = False, None
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Take up the commands that wait. Who does not take answers gets no more of them to take."""
+        while self._waiting and not self._is_busy and not self._is_lost and self._outlet.is_writable:
+            if not self._do(self._waiting.popleft()):
+                break
+        self._leave_if_done()
+        self._turn_reading()
+
+    async def _create_and_publish(self, request_id: Raw, payload: PublishPayload) -> None:
+        services = self._services
+        room = await services.rooms.get_or_create(payload.room)
+        # The rest as if the room had been there: its answer comes when it is durable.
+        self._unanswered += 1
+        done = partial(self._published, request_id, room.partition)
+        services.publisher.publish(room.partition, source_of(room.name), (new_event(payload),), done)
+
+    async def _subscribe(self, request_id: Raw, payload: SubscribePayload) -> None:
+        services, name = self._services, payload.room
+        if name in self._subscriptions:
+            raise SubscriptionFailed(f"this connection is subscribed to {name!r} already")
+        if len(self._subscriptions) >= SUBSCRIPTIONS_MAX:
+            raise SubscriptionFailed(f"a connection may have {SUBSCRIPTIONS_MAX} subscriptions")
+        start, options = start_of(payload), options_of(payload)
+        room = await services.rooms.get_or_create(name)
+        subscription = await services.subscriptions.subscribe(name, room.topic, room.partition, start, self, options)
+        if self._is_lost or self._is_closing:
+            subscription.close()
+            return
+        self._subscriptions[name] = subscription
+        self._send_result(request_id, _encode(facts_json(name, subscription.facts)))
+        subscription.begin()
+
+    def _unsubscribe(self, request_id: Raw, payload: UnsubscribePayload) -> None:
+        subscription = self._subscriptions.pop(payload.room, None)
+        if subscription is not None:
+            subscription.close()
+        else:
+            try:
+                self._services.rooms.get(payload.room)
+            except (StreamError, KafkaError) as error:
+                self._send_error(request_id, error)
+                return
+        self._send_result(request_id, b'{"success":true}' if subscription is not None else b'{"success":false}')
+
+    async def _history(self, request_id: Raw, payload: HistoryPayload) -> None:
+        self._send_result(request_id, await history_result(self._services, payload))
+
+    # --- what the client gets
+
+    def _send_result(self, request_id: Raw, result: bytes) -> None:
+        if request_id is NO_ID:
+            self._send(text_frame(b'{"result":%b}' % result))
+        else:
+            self._send(text_frame(b'{"request_id":%b,"result":%b}' % (bytes(request_id), result)))
+
+    def _send_error(self, request_id: Raw, error: Exception) -> None:
+        body = {"error": error_body(error)}
+        self._send(text_frame(_encode(body if request_id is NO_ID else {"request_id": request_id, **body})))
+
+    def _send(self, made: bytes) -> None:
+        if self._is_closing:
+            return
+        if not self._ready:
+            self._call_soon(self._flush)
+        self._ready.append(made)
+
+    def _flush(self) -> None:
+        ready = self._ready
+        if ready:
+            self._ready = []
+            self._outlet.write(ready[0] if len(ready) == 1 else b"".join(ready))
+            self._turn_reading()
+
+    def is_writable(self) -> bool:
+        return self._is_open and self._outlet.is_writable
+
+    def send_events(self, subscription: Subscription, portion: Portion) -> None:
+        if self._ready:
+            self._flush()
+        self._outlet.write(portion.encoded(socket_events))
+
+    def send_mark(self, subscription: Subscription, mark: Mark) -> None:
+        if not self._is_open or self._is_lost or self._is_closing:
+            return
+        if self._ready:
+            self._flush()
+        self._outlet.write(socket_mark(subscription.name, mark))
+        if type(mark) is Closed:
+            if self._subscriptions.get(subscription.name) is subscription:
+                del self._subscriptions[subscription.name]
+            if self._is_single:
+                code = GOING_AWAY if mark.code == STOPPING else TRY_AGAIN_LATER
+                self._close(code, f"{mark.code} offset={mark.offset}")
+
+    # --- how fast, how long
+
+    def writable(self) -> None:
+        for subscription in tuple(self._subscriptions.values()):
+            subscription.resume()
+        self._go_on()
+
+    def _may_read(self) -> bool:
+        return (
+            self._is_closing
+            or self._is_deaf
+            or (self._outlet.is_writable and not self._waiting and self._unanswered < UNANSWERED_MAX)
+        )
+
+    def _turn_reading(self) -> None:
+        if not self._may_read():
+            self._outlet.pause_reading()
+        elif self._reader.is_behind and not self._is_deaf:
+            self._outlet.pause_reading()
+            if not self._is_reading_on:
+                self._is_reading_on = True
+                self._call_soon(self._read_on)
+        else:
+            self._outlet.resume_reading()
+
+    def tick(self, now: float) -> None:
+        if self._is_closing:
+            if not self._outlet.is_writable:
+                # The last words are still on their way; that it takes nothing is judged elsewhere.
+                self._close_by = 0.0
+            elif not self._close_by:
+                self._close_by = now + CLOSE_SECONDS
+            elif now > self._close_by:
+                self._outlet.abort()
+            return
+        web = self._services.config.web
+        if self._is_heard or not self._outlet.is_writable or self._waiting:
+            # Who is not read from cannot be heard; that it takes nothing is judged elsewhere.
+            self._is_heard = False
+            self._heard_at = now
+        elif (now - self._heard_at) * 1000 >= web.socket_idle_timeout_ms:
+            self._services.stream_metrics.closed_idle += 1
+            self._outlet.abort()
+            return
+        if not self._pinged_at:
+            self._pinged_at = now
+        elif (now + TICK_SECONDS - self._pinged_at) * 1000 > web.ping_interval_ms and self._outlet.is_writable:
+            # The next time would be too late.
+            self._pinged_at = now
+            self._outlet.write(frame(PING, b""))
+
+    def stop(self) -> None:
+        """Subscriptions have been told already; what was begun is answered, what waits is not."""
+        self._waiting.clear()
+        if self._goodbye is None:
+            self._goodbye = Failure(GOING_AWAY, "the server is stopping")
+        self._leave_if_done()
+
+    def _close(self, code: int, reason: str) -> None:
+        """Say the last word, and wait for the client's."""
+        self._flush()
+        self._is_closing = True
+        self._drop_everything()
+        self._outlet.write(close_frame(code, reason))
+        self._turn_reading()
+
+    def lost(self) -> None:
+        self._is_lost = True
+        self._drop_everything()
+
+    def _drop_everything(self) -> None:
+        self._waiting.clear()
+        for subscription in self._subscriptions.values():
+            subscription.close()
+        self._subscriptions.clear()

@@ -1,0 +1,107 @@
+"""The example programs run, and do what they say."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kwire.client import Client
+from tests.support.server import KwireProcess
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
+WAIT_S = 30.0
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KwireProcess]:
+    process = KwireProcess(tmp_path_factory.mktemp("examples"))
+    process.start()
+    process.ready()
+    yield process
+    process.kill()
+
+
+def run(server: KwireProcess, program: str, *arguments: str, lines: str = "") -> str:
+    answer = subprocess.run(
+        [sys.executable, str(EXAMPLES / program), *arguments, "--url", server.http_url],
+        input=lines,
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        check=False,
+    )
+    assert answer.returncode == 0, answer.stderr
+    return answer.stdout
+
+
+@pytest.mark.proves("S0-97")
+def test_two_members_chat_in_terminals(server: KwireProcess) -> None:
+    run(server, "chat/chat.py", "alice", lines="Hello everyone!\nAnybody here?\n")
+    with Client(server.http_url, timeout_s=WAIT_S) as client:
+        said = [event.data["text"] for event in client.stream.history("chat-room-1").events]
+        assert said == ["Hello everyone!", "Anybody here?"]
+    bob = subprocess.Popen(
+        [sys.executable, str(EXAMPLES / "chat/chat.py"), "bob", "--url", server.http_url],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert bob.stdin is not None
+    assert bob.stdout is not None
+    with bob:
+        shown = [bob.stdout.readline() for _ in range(3)]
+        assert shown == ["alice: Hello everyone!\n", "alice: Anybody here?\n", "-- live in chat-room-1\n"]
+        bob.stdin.write("Me!\n")
+        bob.stdin.flush()
+        assert bob.stdout.readline() == "bob: Me!\n"
+        bob.stdin.close()
+        assert bob.wait(WAIT_S) == 0
+
+
+def test_a_late_player_has_the_board_of_everybody(server: KwireProcess) -> None:
+    run(server, "game_lobby/lobby.py", "player-1", "--moves", "4")
+    board = run(server, "game_lobby/lobby.py", "player-2", "--moves", "2")
+    hits = [int(part.split()[1]) for part in board.strip().partition("hits: ")[2].split(", ")]
+    assert sum(hits) == 6
+    # The first has left; the second sees itself.
+    assert board.startswith("players: player-2;")
+
+
+def test_a_watcher_sees_what_machines_report(server: KwireProcess) -> None:
+    watcher = subprocess.Popen(
+        [sys.executable, str(EXAMPLES / "monitoring/watch.py"), "--count", "2", "--url", server.http_url],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert watcher.stdout is not None
+    with watcher:
+        assert watcher.stdout.readline() == "watching system-events\n"
+        run(server, "monitoring/report.py", "--count", "2", "--every", "0")
+        assert all(
+            '"load"' in line or "'load'" in line for line in (watcher.stdout.readline(), watcher.stdout.readline())
+        )
+        assert watcher.wait(WAIT_S) == 0
+
+
+@pytest.mark.proves("S0-97")
+def test_a_broadcast_reaches_quick_and_slow_readers(server: KwireProcess) -> None:
+    said = run(server, "broadcast/broadcast.py", "--readers", "10", "--events", "200")
+    assert "2000 deliveries" in said
+    assert "nothing missed, nothing twice" in said
+
+
+@pytest.mark.proves("S0-90", "S0-97")
+def test_a_page_says_what_is_different_in_rooms_topics_queues_and_plain_publish_subscribe() -> None:
+    docs = EXAMPLES.parent
+    page = (docs / "rooms-and-topics.md").read_text()
+    for chapter in ("Rooms and topics", "A log beside a queue", "A log beside plain publish/subscribe"):
+        assert f"\n## {chapter}\n" in page
+    links = re.findall(r"\]\(([^)#:]+)\)", page)
+    assert links
+    assert [link for link in links if not (docs / link).exists()] == []
+    readme = (docs.parent / "README.md").read_text()
+    for linked in ("rooms-and-topics.md", "http.md", "clients.md", "examples/README.md"):
+        assert f"(docs/{linked})" in readme

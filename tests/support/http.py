@@ -1,0 +1,79 @@
+"""A whole node and an HTTP client for it: `async with http_node(directory) as http: await http.get("/rooms")`."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import aiohttp
+import msgspec
+from yarl import URL
+
+from kwire.node import Node
+from tests.server.frames import HOST
+from tests.support.node import running_node
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return msgspec.json.decode(self.body)
+
+    @property
+    def lines(self) -> list[Any]:
+        return [msgspec.json.decode(line) for line in self.body.splitlines() if line]
+
+    @property
+    def code(self) -> str:
+        """The stable code of a refusal."""
+        code: str = self.json["error"]["code"]
+        return code
+
+
+class Http:
+    """Requests to one node, and their whole answers."""
+
+    def __init__(self, node: Node, session: aiohttp.ClientSession) -> None:
+        assert node.http is not None
+        self.node = node
+        self.port = node.http.port
+        self.session = session
+
+    @property
+    def url(self) -> str:
+        return f"http://{HOST}:{self.port}"
+
+    async def ask(self, method: str, path: str, body: object = None, **headers: str) -> Answer:
+        """`body` is sent as JSON unless it is bytes; underscores in names of headers are dashes."""
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        if body is not None and not isinstance(body, bytes):
+            body = msgspec.json.encode(body)
+            sent.setdefault("Content-Type", "application/json")
+        # A path is sent as it is given, escapes included.
+        url = URL(self.url + path, encoded=True)
+        async with self.session.request(
+            method, url, data=body, headers=sent, skip_auto_headers=("Content-Type",), allow_redirects=False
+        ) as answer:
+            return Answer(answer.status, dict(answer.headers), await answer.read())
+
+    async def get(self, path: str, **headers: str) -> Answer:
+        return await self.ask("GET", path, **headers)
+
+    async def post(self, path: str, body: object = None, **headers: str) -> Answer:
+        return await self.ask("POST", path, body, **headers)
+
+    async def put(self, path: str, body: object = None, **headers: str) -> Answer:
+        return await self.ask("PUT", path, body, **headers)
+
+    async def delete(self, path: str, **headers: str) -> Answer:
+        return await self.ask("DELETE", path, **headers)
+
+
+@asynccontextmanager
+async def http_node(directory: Path, *settings: str) -> AsyncIterator[Http]:
+    async with running_node(directory, *settings) as node, aiohttp.ClientSession() as session:
+        yield Http(node, session)

@@ -1,0 +1,1 @@
+"""Consumer groups over HTTP, and what is told about all groups."""

@@ -1,0 +1,1 @@
+"""What scripts for the REST Proxy (v2) ask."""

@@ -1,0 +1,1 @@
+"""Rooms over HTTP: requests, streams, sockets and their commands."""

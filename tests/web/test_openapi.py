@@ -1,0 +1,156 @@
+"""The description of the HTTP API: whole, made from the routes, and true, which schemathesis tries to disprove."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema_rs
+import msgspec
+import pytest
+from aiohttp import web
+from schemathesis.specs.openapi.definitions import OPENAPI_31_VALIDATOR
+
+from kwire.web.errors import KAFKA_STATUSES, STREAM_STATUSES, Refusal, error_answer, error_body, status_of
+from kwire.web.openapi import document
+from kwire.web.route import Route
+from kwire.web.routes import ROUTES
+from kwire.web.services import WebServices
+from tests.support.http import http_node
+from tests.support.node import in_loop
+from tests.support.server import KwireProcess
+
+DRAFT = "https://json-schema.org/draft/2020-12/schema"
+# A run of schemathesis ends after so long; it starts and stops beside that.
+TRIED_SECONDS = 40
+TRIED_EXAMPLES = 12
+# What is described is accepted, but for `configs`: its names and values are those of topic settings.
+EXCEPTIONS = """
+[[operations]]
+include-name = "POST /topics/{topic}"
+checks.positive_data_acceptance.enabled = false
+"""
+
+
+def test_every_route_is_described() -> None:
+    described = document(ROUTES)
+    assert described["openapi"] == "3.1.0"
+    for route in ROUTES:
+        if route.is_hidden:
+            continue
+        operation = described["paths"][re.sub(r":[^{}]*\}", "}", route.path)][route.method.lower()]
+        assert operation["summary"], route
+        assert set(map(str, route.answers)) <= set(operation["responses"]), route
+        assert {one["name"] for one in operation.get("parameters", ()) if one["in"] == "path"} == set(
+            re.findall(r"\{(\w+)", route.path)
+        ), route
+        assert operation["tags"][0] in {tag["name"] for tag in described["tags"]}, route
+
+
+def test_the_description_is_openapi_3_1_and_its_schemas_are_json_schema() -> None:
+    described = msgspec.json.decode(msgspec.json.encode(document(ROUTES)))
+    assert [error.message for error in OPENAPI_31_VALIDATOR.iter_errors(described)] == []
+    for name, schema in described["components"]["schemas"].items():
+        assert jsonschema_rs.meta.is_valid({"$schema": DRAFT, **schema}), name
+
+
+def test_operations_have_names_of_their_own() -> None:
+    operations = [one["operationId"] for path in document(ROUTES)["paths"].values() for one in path.values()]
+    assert len(set(operations)) == len(operations)
+
+
+def test_every_reference_leads_somewhere() -> None:
+    described = document(ROUTES)
+    text = msgspec.json.encode(described).decode()
+    for name in set(re.findall(r"#/components/schemas/([^\"]+)", text)):
+        assert name in described["components"]["schemas"], name
+    for name in described["components"]["schemas"]:
+        assert f'#/components/schemas/{name}"' in text, name
+
+
+def test_a_route_is_described_by_what_it_decodes() -> None:
+    class Wanted(msgspec.Struct):
+        count: int
+        name: str | None = None
+
+    async def handle(services: WebServices, request: web.Request) -> web.Response:
+        return web.Response()
+
+    route = Route("POST", "/things/{thing}", handle, request=Wanted, query=Wanted, answers={201: Wanted})
+    operation = document([route])["paths"]["/things/{thing}"]["post"]
+    assert [(one["name"], one["in"], one["required"]) for one in operation["parameters"]] == [
+        ("thing", "path", True),
+        ("count", "query", True),
+        ("name", "query", False),
+    ]
+    assert operation["parameters"][2]["schema"] == {"type": "string"}
+    assert operation["requestBody"]["required"]
+    assert "201" in operation["responses"]
+
+
+def test_every_error_has_a_status_of_its_fault() -> None:
+    for status in (*STREAM_STATUSES.values(), *KAFKA_STATUSES.values()):
+        assert status in (400, 403, 404, 409, 413, 429, 500, 503)
+
+
+@in_loop
+async def test_what_nobody_foresaw_is_told_without_its_details() -> None:
+    secret = ValueError("secret")
+    assert status_of(secret) == 500
+    assert "secret" not in str(error_body(secret))
+    answer = error_answer(Refusal("no", code="No", status=429, limit=3))
+    assert (answer.status, answer.headers["Retry-After"]) == (429, "1")
+    assert isinstance(answer.body, bytes)
+    assert msgspec.json.decode(answer.body) == {"error": {"code": "No", "message": "no", "limit": 3}}
+
+
+@in_loop
+async def test_errors_of_the_frame_are_json_too(tmp_path: Path) -> None:
+    async with http_node(tmp_path) as http:
+        answer = await http.get("/nothing")
+        assert (answer.status, answer.code) == (404, "NotFound")
+        answer = await http.ask("PATCH", "/rooms/r")
+        assert (answer.status, answer.code) == (405, "MethodNotAllowed")
+        assert answer.headers["Allow"] == "DELETE, GET, HEAD, PUT"
+
+
+@in_loop
+async def test_pages_load_nothing_from_elsewhere(tmp_path: Path) -> None:
+    async with http_node(tmp_path) as http:
+        assert (await http.get("/")).headers["Location"] == "/docs"
+        page = await http.get("/docs")
+        assert page.headers["Content-Type"] == "text/html; charset=utf-8"
+        assert "default-src 'self'" in page.headers["Content-Security-Policy"]
+        for path in ("/docs", "/docs.css", "/docs.js"):
+            answer = await http.get(path)
+            assert answer.status == 200
+            assert not re.search(rb"(?:src|href|url|import|fetch)\W{1,3}(?:https?:)?//", answer.body)
+            again = await http.get(path, If_None_Match=answer.headers["Etag"])
+            assert (again.status, again.body) == (304, b"")
+
+
+@pytest.mark.timeout(TRIED_SECONDS * 3)
+def test_schemathesis_finds_nothing_that_contradicts_the_description(tmp_path: Path) -> None:
+    """Requests within and outside of what is described: every answer is a described one, and none is a 5xx."""
+    streams = {route.path for route in ROUTES if route.is_streaming}
+    (tmp_path / "schemathesis.toml").write_text(EXCEPTIONS)
+    server = KwireProcess(tmp_path / "node")
+    server.restart()
+    try:
+        command = [
+            str(Path(sys.executable).parent / "schemathesis"),
+            "run",
+            f"{server.http_url}/openapi.json",
+            "--no-color",
+            f"--max-examples={TRIED_EXAMPLES}",
+            f"--max-time={TRIED_SECONDS}",
+            "--phases=examples,coverage,fuzzing",
+            "--request-timeout=10",
+            "--generation-deterministic",
+            # A stream has no end that one could wait for.
+            *(f"--exclude-path={path}" for path in sorted(streams)),
+        ]
+        run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=TRIED_SECONDS * 2.5)
+        assert run.returncode == 0, run.stdout[-5000:] + run.stderr[-2000:]
+    finally:
+        server.kill()

@@ -1,0 +1,107 @@
+"""The HTTP doors of topics over a quiet node: real routing and the real door, no other resources."""
+
+import asyncio
+import io
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import msgspec
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
+
+from kwire.broker.events.partitioning import Partitioner
+from kwire.broker.events.publishing import Publisher
+from kwire.broker.retention import Retention
+from kwire.web.door import door_of
+from kwire.web.proxy import metadata as proxy_metadata
+from kwire.web.proxy import produce as proxy_produce
+from kwire.web.safety import Guard
+from kwire.web.topics import events as topic_events
+from kwire.web.topics import stats as topic_stats
+from kwire.web.topics import topics
+from tests.support.batches import run_now
+from tests.support.node import QuietNode
+
+ROUTES = (
+    *topics.ROUTES,
+    *topic_events.ROUTES,
+    *topic_stats.ROUTES,
+    *proxy_metadata.ROUTES,
+    *proxy_produce.ROUTES,
+)
+
+
+class Told(NamedTuple):
+    """An answer: its status, what its JSON says, and its content type."""
+
+    status: int
+    body: Any
+    content_type: str
+
+
+class Port:
+    def __init__(
+        self, node: QuietNode, retention: Retention, client: "TestClient[web.Request, web.Application]"
+    ) -> None:
+        self.node = node
+        self.retention = retention
+        self._client = client
+
+    async def ask(self, method: str, path: str, body: object = None, headers: Mapping[str, str] | None = None) -> Told:
+        """`body` is sent as JSON, unless it is bytes."""
+        raw = body if isinstance(body, bytes) else None if body is None else msgspec.json.encode(body)
+        given = {} if raw is None else {"Content-Type": "application/json"}
+        data = None if raw is None else io.BytesIO(raw)
+        async with self._client.request(method, path, data=data, headers={**given, **(headers or {})}) as answer:
+            text = await answer.read()
+            return Told(answer.status, msgspec.json.decode(text) if text else None, answer.content_type)
+
+    async def post(self, path: str, body: object = None, headers: Mapping[str, str] | None = None) -> Told:
+        return await self.ask("POST", path, body, headers)
+
+    async def get(self, path: str, headers: Mapping[str, str] | None = None) -> Told:
+        return await self.ask("GET", path, None, headers)
+
+    async def create(self, topic: str, **fields: object) -> None:
+        told = await self.post(f"/topics/{topic}", fields)
+        assert told.status == 201, told
+
+    async def publish(self, topic: str, data: object, key: str | None = None, event_type: str = "e") -> dict[str, Any]:
+        told = await self.post(f"/topics/{topic}/publish", {"event_type": event_type, "data": data, "key": key})
+        assert told.status == 200, told
+        body: dict[str, Any] = told.body
+        return body
+
+    async def consume(self, topic: str, partition: int = 0, **fields: object) -> dict[str, Any]:
+        told = await self.post(f"/topics/{topic}/partitions/{partition}/consume", fields)
+        assert told.status == 200, told
+        body: dict[str, Any] = told.body
+        return body
+
+
+@asynccontextmanager
+async def topics_port(directory: Path, *settings: str) -> AsyncIterator[Port]:
+    with QuietNode(directory, *settings) as node:
+        retention = Retention(node.topics, node.clock, run_now, 300_000, node.store, node.files)
+        services = SimpleNamespace(
+            topics=node.topics,
+            config=node.config,
+            clock=node.clock,
+            reads=node.cold_reads,
+            publisher=Publisher(node.clock, asyncio.get_running_loop().call_soon),
+            partitioner=Partitioner(),
+            keepers=SimpleNamespace(retention=retention),
+        )
+        guard = Guard(node.config.web.origins, True)
+        app = web.Application(client_max_size=node.config.web.body_bytes_max, middlewares=[door_of(guard)])
+        for route in ROUTES:
+            app.router.add_route(route.method, route.path, partial(route.handle, services))  # type: ignore[arg-type]
+        async with TestClient(TestServer(app)) as client:
+            try:
+                yield Port(node, retention, client)
+            finally:
+                retention.close()
