@@ -264,7 +264,8 @@ class _Round:
                 return
             self._topics_left.popleft()
         # Somebody may have committed since the first topic was looked at: what counts is what there is now.
-        if group is not None and group.is_empty and removed_count == self._offsets.count(group_id):
+        has_none_left = removed_count == self._offsets.count(group_id)
+        if group is not None and group.is_empty and not group.is_kept and has_none_left:
             result.records.extend(group.tombstones())
         self._groups_left.popleft()
         self._topics_left = None

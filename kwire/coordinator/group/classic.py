@@ -136,6 +136,10 @@ class ClassicGroup:
         return self.phase is Phase.STABLE and not self.is_leaderless
 
     @property
+    def is_kept(self) -> bool:
+        return False
+
+    @property
     def is_forgettable(self) -> bool:
         """Nothing here is worth a record: the group came to be by a request that led nowhere."""
         return self.phase is Phase.EMPTY and self.stored is None and not self.pending_members

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from kwire.coordinator.group.consumer.commands import ConsumerHeartbeat, DescribeConsumerGroup
+from kwire.coordinator.group.consumer.commands import CheckIn, CheckOut, ConsumerHeartbeat, DescribeConsumerGroup
+from kwire.coordinator.group.defined import AskFacts, DefineGroup
 from kwire.errors import ErrorCode
 from kwire.wire.types import ZERO_UUID
 
@@ -135,6 +136,8 @@ class CommitOffsets:
     retention_time_ms: int = -1
     # Since OffsetCommit 9 a generation of a group that does not exist is GROUP_ID_NOT_FOUND; before, it was illegal.
     knows_group_id_not_found: bool = True
+    # By HTTP: without a member it is an administrator's, who may commit also while members work.
+    is_by_web: bool = False
     offsets: Sequence[OffsetToCommit]
 
     def refused(self, error: ErrorCode) -> list[ErrorCode]:
@@ -304,6 +307,10 @@ GroupCommand = (
     | DescribeGroup
     | ConsumerHeartbeat
     | DescribeConsumerGroup
+    | CheckIn
+    | CheckOut
+    | DefineGroup
+    | AskFacts
     | DeleteGroup
     | PassTime
 )

@@ -14,6 +14,7 @@ from kwire.coordinator.group.shard import GroupShard
 from kwire.coordinator.group.succession import AnyGroup
 from kwire.coordinator.group.topics_view import TopicsView
 from kwire.coordinator.runtime import CallLater, Command, CoordinatorLog, CoordinatorRuntime, Timer
+from kwire.errors import ErrorCode, KafkaError
 
 # Between the loading of two shards, so that clients are served meanwhile.
 LOAD_PAUSE_SECONDS = 0.005
@@ -51,6 +52,8 @@ class GroupCoordinator:
         # The random tail of a new member's id.
         self.fresh_id = fresh_id
         consumers = ConsumerGroups(topics, consumer_settings)
+        # `watch(group_id, call)` and `unwatch`: whoever reads on behalf of members hears when partitions may move.
+        self.watch, self.unwatch = consumers.watch, consumers.unwatch
         self._runtime: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(
             shard_count=self.settings.offsets_topic_num_partitions,
             new_machine=lambda: GroupShard(self.settings, topics, consumers),
@@ -98,6 +101,17 @@ class GroupCoordinator:
 
     def shards(self) -> Iterator[GroupShard]:
         return self._runtime.machines()
+
+    def has_offsets_in(self, topic: str) -> bool:
+        """Whether any group has committed offsets in a topic. Raises KafkaError until all shards are loaded."""
+        shard_count = 0
+        for shard in self._runtime.machines():
+            if shard.offsets.has_topic(topic):
+                return True
+            shard_count += 1
+        if shard_count < self.shard_count:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "groups are still being loaded")
+        return False
 
     def waiting_count(self) -> int:
         """Requests that wait for a rebalance or for the log."""

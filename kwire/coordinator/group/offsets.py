@@ -47,6 +47,9 @@ class CommittedOffsets:
     def group_ids(self) -> KeysView[str]:
         return self._by_group.keys()
 
+    def has_topic(self, topic: str) -> bool:
+        return topic in self._groups_by_topic
+
     def topics(self) -> list[str]:
         return list(self._groups_by_topic)
 

@@ -49,11 +49,13 @@ class ConsumerSettings:
     max_size: int = 2_147_483_647
     # In this order: the first is used when no member asks for one.
     assignors: tuple[str, ...] = ("uniform", "range")
-    # Who reads what is computed no more often than this in a group that reads many partitions: many members that join
-    # one after the other share one computation. Up to so many partitions it is computed at once.
+    # Who reads what is computed no more often than this in a group of many partitions or members: many members that
+    # join one after the other share one computation. Up to so many of both together it is computed at once.
     assignment_interval_ms: int = 1_000
     assigned_at_once_max: int = 1_000
     migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
+    # Somebody defined the group: it stays when its last member and its last offset have gone.
+    is_kept: bool = False
 
 
 DEFAULT_CONSUMER_SETTINGS = ConsumerSettings()

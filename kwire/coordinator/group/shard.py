@@ -28,10 +28,11 @@ from kwire.coordinator.group.commands import (
     ShardCommand,
     SyncGroup,
 )
-from kwire.coordinator.group.consumer.commands import ConsumerHeartbeat, DescribeConsumerGroup
+from kwire.coordinator.group.consumer.commands import CheckIn, CheckOut, ConsumerHeartbeat, DescribeConsumerGroup
 from kwire.coordinator.group.consumer.group import ConsumerGroup
 from kwire.coordinator.group.consumer.records import ConsumerGroupRecord
 from kwire.coordinator.group.consumer.routing import ConsumerGroups, ConsumerRouting, commit
+from kwire.coordinator.group.defined import AskFacts, DefineGroup, FactsAnswer, GroupFacts
 from kwire.coordinator.group.joining import join
 from kwire.coordinator.group.kinds import CLASSIC, EMPTY_STATE
 from kwire.coordinator.group.offsets import CommittedOffsets, offset_tombstone
@@ -89,6 +90,14 @@ class GroupShard:
             self._delete_offsets(command, result)
         elif isinstance(command, DescribeConsumerGroup):
             self._consumers.describe(command, result)
+        elif isinstance(command, CheckIn):
+            self._consumers.check_in(command, moment, result)
+        elif isinstance(command, CheckOut):
+            self._consumers.check_out(command, moment, result)
+        elif isinstance(command, DefineGroup):
+            self._consumers.define(command, moment, result)
+        elif isinstance(command, AskFacts):
+            result.reply(command, self._facts(command))
         elif isinstance(command, DescribeGroup):
             result.reply(command, self._described(command.group_id))
         elif isinstance(command, DeleteGroup):
@@ -251,6 +260,18 @@ class GroupShard:
             return DescribeAnswer(error=ErrorCode.NONE, state=EMPTY_STATE)
         reason = f"Group {group_id} not found." if group is None else f"Group {group_id} is not a classic group."
         return DescribeAnswer(error=ErrorCode.GROUP_ID_NOT_FOUND, message=reason, state=Phase.DEAD.value)
+
+    def _facts(self, command: AskFacts) -> FactsAnswer:
+        group = self.groups.get(command.group_id)
+        committed = [(index, one.topic_id) for index, one in self.offsets.of_topic(command.group_id, command.topic)]
+        facts = None
+        if isinstance(group, ConsumerGroup):
+            facts = GroupFacts(group.state, group.kind, len(group.members), group.group_epoch, group.target_wall_ms)
+        elif group is not None:
+            facts = GroupFacts(group.state, group.kind, len(group.members), group.generation_id, 0)
+        elif committed:
+            facts = GroupFacts(EMPTY_STATE, CLASSIC, 0, 0, 0)
+        return FactsAnswer(ErrorCode.NONE, facts, committed)
 
     def _listed(self, command: ListGroups) -> Iterator[ListedGroup]:
         """Also groups of which there is nothing but offsets: consumers that assign themselves have such."""

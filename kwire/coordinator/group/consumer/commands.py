@@ -1,7 +1,7 @@
 """What can be asked of a consumer group, and what it answers: plain values, as in `group/commands.py`."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kwire.coordinator.group.consumer.reconciliation import Owned
 from kwire.errors import ErrorCode
@@ -81,3 +81,38 @@ class DescribeConsumerGroup:
 
     def refused(self, error: ErrorCode) -> DescribeConsumerAnswer:
         return DescribeConsumerAnswer(error=error)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckInAnswer:
+    """`assigned` is by topic id, ascending. `is_rebalancing`: there is more to come, or to give up."""
+
+    error: ErrorCode
+    message: str | None = None
+    member_epoch: int = 0
+    assigned: Mapping[bytes, Sequence[int]] = field(default_factory=dict)
+    is_rebalancing: bool = False
+    session_timeout_ms: int = 0
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class CheckIn:
+    """A member is there. `owned` is what it still reads of what it may have to give up."""
+
+    group_id: str
+    member_id: str
+    owned: Owned = field(default_factory=dict)
+
+    def refused(self, error: ErrorCode) -> CheckInAnswer:
+        return CheckInAnswer(error=error)
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class CheckOut:
+    """A member leaves. Answered like a check-in."""
+
+    group_id: str
+    member_id: str
+
+    def refused(self, error: ErrorCode) -> CheckInAnswer:
+        return CheckInAnswer(error=error)

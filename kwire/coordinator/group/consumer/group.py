@@ -25,6 +25,7 @@ from kwire.coordinator.group.consumer.members import (
 from kwire.coordinator.group.consumer.records import ConsumerGroupRecord
 from kwire.coordinator.group.consumer.regexes import RegexResolver, Resolution
 from kwire.coordinator.group.consumer.target import preferred_assignor, subscribed_by_any
+from kwire.coordinator.group.consumer.web_sessions import web_session_ms
 from kwire.coordinator.group.settings import ConsumerSettings
 from kwire.coordinator.group.topics_view import TopicsView
 from kwire.coordinator.runtime import KeyValue, Moment
@@ -67,6 +68,7 @@ class ConsumerGroup:
         "target_epoch",
         "target_ms",
         "target_size",
+        "target_wall_ms",
         "targets",
         "topics",
         "wake_ms",
@@ -88,6 +90,8 @@ class ConsumerGroup:
         self.group_epoch = 0
         self.metadata_hash = 0
         self.target_epoch = 0
+        # The time of day of the newest target; 0 if that was never written down.
+        self.target_wall_ms = 0
         self.members: dict[str, ConsumerMember] = {}
         self.targets: dict[str, Target] = {}
         # The topics of each subscribed expression, once they have been found.
@@ -106,7 +110,7 @@ class ConsumerGroup:
         self.regexes_revision: int | None = None
         self.regexes_searched_ms: int | None = None
         self.resolution: Resolution | None = None
-        # When the target was computed last, and for how many partitions.
+        # When the target was computed last, and for how many partitions and members.
         self.target_ms: int | None = None
         self.target_size = 0
         self.session_deadlines_ms: dict[str, int] = {}
@@ -145,6 +149,10 @@ class ConsumerGroup:
     def is_forgettable(self) -> bool:
         """Without a record, and nobody's is on its way: a member that is let in gets its session at once."""
         return self.group_epoch == 0 and not self.members and not self.session_deadlines_ms
+
+    @property
+    def is_kept(self) -> bool:
+        return self._settings_of(self.group_id).is_kept
 
     @property
     def subscribed(self) -> frozenset[str]:
@@ -243,7 +251,13 @@ class ConsumerGroup:
         """
         epoch, member = command.generation_id, self.members.get(command.member_id)
         error = ErrorCode.NONE
-        if epoch < 0 and not self.members:
+        if command.is_by_web and epoch < 0:
+            # An administrator names no member; a member need not know its epoch.
+            if command.member_id and member is None:
+                error = ErrorCode.UNKNOWN_MEMBER_ID
+        elif command.is_by_web and not command.member_id:
+            error = ErrorCode.NONE if epoch == self.group_epoch else ErrorCode.STALE_MEMBER_EPOCH
+        elif epoch < 0 and not self.members:
             pass
         elif member is None:
             error = ErrorCode.UNKNOWN_MEMBER_ID
@@ -294,6 +308,7 @@ class ConsumerGroup:
             self.metadata_hash = 0 if value is None else value.metadata_hash
         elif kind == records.TARGET_EPOCH:
             self.target_epoch = 0 if value is None else value.assignment_epoch
+            self.target_wall_ms = 0 if value is None else value.assignment_timestamp
         elif kind == records.MEMBER_SUBSCRIPTION:
             self._subscribed = None
             if value is None:
@@ -375,7 +390,7 @@ class ConsumerGroup:
         """Replay is over: everyone gets a whole session, and all the time there is to give up partitions."""
         self.take_settings()
         for member in self.members.values():
-            self.renew_session(member.member_id, moment, _classic_session_ms(member))
+            self.renew_session(member.member_id, moment, _own_session_ms(member))
             self.watch_revocation(member.member_id, member.subscription, member.current, moment)
 
     def take_settings(self) -> None:
@@ -452,5 +467,7 @@ def _places(current: CurrentAssignment) -> Iterable[tuple[bytes, int]]:
                 yield topic_id, index
 
 
-def _classic_session_ms(member: ConsumerMember) -> int | None:
-    return member.subscription.classic.session_timeout_ms if member.subscription.classic is not None else None
+def _own_session_ms(member: ConsumerMember) -> int | None:
+    """Members of the consumer protocol have the group's."""
+    said = member.subscription
+    return said.classic.session_timeout_ms if said.classic is not None else web_session_ms(said)

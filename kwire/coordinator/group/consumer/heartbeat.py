@@ -34,6 +34,7 @@ from kwire.coordinator.group.consumer.target import (
     subscribed_names,
     target_assignment,
 )
+from kwire.coordinator.group.consumer.web_sessions import web_session_ms
 from kwire.coordinator.group.settings import ConsumerSettings
 from kwire.coordinator.runtime import KeyValue, Moment, Result
 from kwire.errors import ErrorCode, KafkaError
@@ -82,8 +83,8 @@ def heartbeat(group: ConsumerGroup, command: ConsumerHeartbeat, moment: Moment, 
     """A member joins or goes on. Raises KafkaError before anything is decided."""
     who = _find(group, command)
     said = _said(who.said, command)
-    if (said is who.said or said == who.said) and _is_settled(group, who):
-        group.renew_session(who.member_id, moment)
+    if (said is who.said or said == who.said) and is_settled(group, who):
+        group.renew_session(who.member_id, moment, web_session_ms(said))
         result.reply(command, _answer(group, command, who, who.current))
         return
     plan = Plan(group, who, said)
@@ -93,7 +94,7 @@ def heartbeat(group: ConsumerGroup, command: ConsumerHeartbeat, moment: Moment, 
     current = plan.reconcile(command.owned)
     if current is not who.current:
         group.watch_revocation(who.member_id, said, current, moment)
-    group.renew_session(who.member_id, moment)
+    group.renew_session(who.member_id, moment, web_session_ms(said))
     result.records += plan.records
     result.reply(command, _answer(group, command, who, current))
 
@@ -218,7 +219,7 @@ def _said(before: Subscription, command: ConsumerHeartbeat) -> Subscription:
     )
 
 
-def _is_settled(group: ConsumerGroup, who: Who) -> bool:
+def is_settled(group: ConsumerGroup, who: Who) -> bool:
     return (
         who.replaces is None
         and group.seen_revision == group.topics.revision
@@ -267,7 +268,9 @@ class Plan:
         self._said = said
         self._has_new_names = said.topic_names != who.said.topic_names
         self._has_new_regex = said.topic_regex != who.said.topic_regex
-        self._target_epoch = group.target_epoch
+        self.target_epoch = group.target_epoch
+        # Whether this plan ends with a target for the newest epoch of the group.
+        self.is_target_current = True
         before_id = who.member_id if who.replaces is None else who.replaces.member_id
         self._target: Target = group.targets.get(before_id, NO_TARGET)
         self._resolved: Mapping[str, frozenset[str]] = group.resolved
@@ -341,6 +344,7 @@ class Plan:
                 group.seen_revision = group.topics.revision
         if epoch > group.target_epoch and group.may_assign(moment):
             self._compute_target(epoch, moment)
+        self.is_target_current = epoch == self.target_epoch
 
     def _compute_target(self, epoch: int, moment: Moment) -> None:
         group, who = self._group, self._who
@@ -355,14 +359,15 @@ class Plan:
                 self.records.append(records.target_record(group.group_id, member_id, target))
         self.records.append(records.target_epoch_record(group.group_id, epoch, moment.wall_ms))
         group.target_ms = moment.steady_ms
-        group.target_size = sum(len(indexes) for target in after.values() for indexes in target.values())
-        self._target_epoch = epoch
+        partition_count = sum(len(indexes) for target in after.values() for indexes in target.values())
+        group.target_size = partition_count + len(after)
+        self.target_epoch = epoch
         self._target = after[who.member_id]
 
     def reconcile(self, owned: Owned) -> CurrentAssignment:
         group, who = self._group, self._who
         has_changed = self._has_new_names or self._has_new_regex
-        if not has_changed and who.current.is_reconciled_to(self._target_epoch):
+        if not has_changed and who.current.is_reconciled_to(self.target_epoch):
             return who.current
         ids = {
             shape.topic_id
@@ -371,7 +376,7 @@ class Plan:
         }
         own_ids = (who.member_id,) if who.replaces is None else (who.member_id, who.replaces.member_id)
         around = Surroundings(
-            target_epoch=self._target_epoch,
+            target_epoch=self.target_epoch,
             target=self._target,
             subscribed_ids=ids,
             has_subscription_changed=has_changed,

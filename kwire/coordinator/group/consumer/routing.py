@@ -19,18 +19,23 @@ from kwire.coordinator.group.commands import (
     LeaveGroup,
     SyncGroup,
 )
-from kwire.coordinator.group.consumer import classic_members, leaving
+from kwire.coordinator.group.consumer import classic_members, leaving, web_members
 from kwire.coordinator.group.consumer.commands import (
+    CheckIn,
+    CheckInAnswer,
+    CheckOut,
     ConsumerHeartbeat,
     ConsumerHeartbeatAnswer,
     DescribeConsumerAnswer,
     DescribeConsumerGroup,
 )
 from kwire.coordinator.group.consumer.group import ConsumerGroup
-from kwire.coordinator.group.consumer.heartbeat import check_heartbeat, heartbeat
+from kwire.coordinator.group.consumer.heartbeat import check_heartbeat, heartbeat, raise_epoch
 from kwire.coordinator.group.consumer.members import JOINING_EPOCH, ConsumerMember
-from kwire.coordinator.group.consumer.records import GROUP_EPOCH, ConsumerGroupRecord
+from kwire.coordinator.group.consumer.records import GROUP_EPOCH, MEMBER_ASSIGNMENT, TARGET_EPOCH, ConsumerGroupRecord
 from kwire.coordinator.group.consumer.regexes import RegexResolver
+from kwire.coordinator.group.consumer.target import NO_TOPICS_HASH
+from kwire.coordinator.group.defined import DefineAnswer, DefineGroup
 from kwire.coordinator.group.joining import join, new_member_id
 from kwire.coordinator.group.offsets import CommittedOffsets
 from kwire.coordinator.group.settings import DEFAULT_CONSUMER_SETTINGS, ConsumerSettings, GroupSettings
@@ -40,6 +45,8 @@ from kwire.coordinator.runtime import KeyValue, Moment, Result
 from kwire.errors import ErrorCode, KafkaError
 
 SettingsOf = Callable[[str], ConsumerSettings]
+# Records after which a member may have partitions to take or to give up.
+_MOVES = frozenset({GROUP_EPOCH, TARGET_EPOCH, MEMBER_ASSIGNMENT})
 
 
 class ConsumerGroups:
@@ -49,9 +56,27 @@ class ConsumerGroups:
         self._topics = topics or NoTopics()
         self._resolver = RegexResolver(self._topics)
         self.settings_of = settings_of or (lambda group_id: DEFAULT_CONSUMER_SETTINGS)
+        # Who reads on behalf of members, by group; bounded by the connections there may be.
+        self._watchers: dict[str, set[Callable[[], None]]] = {}
 
     def new(self, group_id: str) -> ConsumerGroup:
         return ConsumerGroup(group_id, self._topics, self._resolver, self.settings_of)
+
+    def watch(self, group_id: str, watcher: Callable[[], None]) -> None:
+        """Call whenever partitions of the group may move. That is amid a decision: be quick, and ask nothing."""
+        self._watchers.setdefault(group_id, set()).add(watcher)
+
+    def unwatch(self, group_id: str, watcher: Callable[[], None]) -> None:
+        watchers = self._watchers.get(group_id)
+        if watchers is not None:
+            watchers.discard(watcher)
+            if not watchers:
+                del self._watchers[group_id]
+
+    def notify(self, group_id: str) -> None:
+        if self._watchers:
+            for watcher in tuple(self._watchers.get(group_id, ())):
+                watcher()
 
 
 class ConsumerRouting:
@@ -111,6 +136,54 @@ class ConsumerRouting:
         if before is not None:
             migration.send_off(before, result)
         self._succession.announce(group)
+
+    # Members that speak HTTP, and groups that are defined for them
+
+    def check_in(self, command: CheckIn, moment: Moment, result: Result) -> None:
+        try:
+            group = self._known(command.group_id)
+            group.take_settings()
+            web_members.check_in(group, command, moment, result)
+        except KafkaError as error:
+            result.reply(command, CheckInAnswer(error=error.code, message=error.message))
+
+    def check_out(self, command: CheckOut, moment: Moment, result: Result) -> None:
+        try:
+            group = self._known(command.group_id)
+            member = web_members.web_member(group, command.member_id)
+            group.take_settings()
+            self._put_out(group, [member], moment, result)
+            result.reply(command, CheckInAnswer(error=ErrorCode.NONE))
+        except KafkaError as error:
+            result.reply(command, CheckInAnswer(error=error.code, message=error.message))
+
+    def define(self, command: DefineGroup, moment: Moment, result: Result) -> None:
+        """A group without members becomes a consumer group, if it is none; one with members is somebody's already."""
+        group_id = command.group_id
+        before = self._groups.get(group_id)
+        if before is not None and not before.is_empty:
+            reason = f"Group {group_id} has members already; it is a {before.kind} group."
+            result.reply(command, DefineAnswer(ErrorCode.NON_EMPTY_GROUP, reason))
+            return
+        if not isinstance(before, ConsumerGroup):
+            if before is None and len(self._groups) >= self._group_count_max:
+                result.refuse(command, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+                return
+            group = self._shared.new(group_id)
+            if before is not None:
+                result.records += before.tombstones()
+            raise_epoch(group, NO_TOPICS_HASH, result.records)
+            self._succession.announce(group)
+        result.reply(command, DefineAnswer(ErrorCode.NONE))
+
+    def _known(self, group_id: str) -> ConsumerGroup:
+        group = self._groups.get(group_id)
+        if not isinstance(group, ConsumerGroup):
+            reason = "not found" if group is None else "not a consumer group"
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Group {group_id} is {reason}, so it has no such member.")
+        return group
+
+    # Going
 
     def _put_out(self, group: ConsumerGroup, gone: Collection[ConsumerMember], moment: Moment, result: Result) -> None:
         gone_ids = {one.member_id for one in gone}
@@ -209,6 +282,8 @@ class ConsumerRouting:
                 return
             group = self._succession.install(record.group_id, ConsumerGroup, lambda: self._shared.new(record.group_id))
         group.apply(record)
+        if record.kind in _MOVES:
+            self._shared.notify(record.group_id)
         if record.kind == GROUP_EPOCH and record.value is None:
             del self._groups[record.group_id]
             self._succession.follow(record.group_id)

@@ -1,0 +1,52 @@
+"""What can be asked about a group that is defined outside the coordinator: that it be there, and how it stands."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kwire.errors import ErrorCode
+
+
+@dataclass(frozen=True, slots=True)
+class DefineAnswer:
+    error: ErrorCode
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class DefineGroup:
+    """Let there be a consumer group of this name, though it has no members yet: everybody sees it from now on."""
+
+    group_id: str
+
+    def refused(self, error: ErrorCode) -> DefineAnswer:
+        return DefineAnswer(error)
+
+
+class GroupFacts(NamedTuple):
+    """`generation` is what members are fenced by; `rebalanced_wall_ms` is 0 if nobody was ever given anything."""
+
+    state: str
+    kind: str
+    member_count: int
+    generation: int
+    rebalanced_wall_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class FactsAnswer:
+    """`facts` is None if there is no such group. `committed` are the partitions of the topic that have an offset, with
+    the id of the topic it was committed for."""
+
+    error: ErrorCode
+    facts: GroupFacts | None = None
+    committed: Sequence[tuple[int, bytes]] = field(default_factory=tuple)
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class AskFacts:
+    group_id: str
+    topic: str
+
+    def refused(self, error: ErrorCode) -> FactsAnswer:
+        return FactsAnswer(error)
