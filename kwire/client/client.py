@@ -1,0 +1,58 @@
+"""The client for programs with an event loop."""
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
+
+import aiohttp
+
+from kwire.client.backoff import DELAY_S_MAX, DELAY_S_MIN, Backoff
+from kwire.client.http import Http
+from kwire.client.link import Link
+from kwire.client.rooms import Rooms
+from kwire.client.stream import Stream
+
+DEFAULT_URL = "http://127.0.0.1:8082"
+TIMEOUT_S = 30.0
+
+
+class AsyncClient:
+    """`async with AsyncClient(url) as client:`; made inside a running event loop and used only there."""
+
+    def __init__(
+        self,
+        url: str = DEFAULT_URL,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        retry_delay_s_min: float = DELAY_S_MIN,
+        retry_delay_s_max: float = DELAY_S_MAX,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        """`timeout_s` bounds every call, waiting for a connection included; a subscription reconnects without end."""
+        url = url.rstrip("/")
+        # A bridge on this machine or network is meant to be reached directly, whatever proxy the environment names.
+        self._session = aiohttp.ClientSession(
+            headers=headers,
+            trust_env=False,
+            timeout=aiohttp.ClientTimeout(total=None),
+            cookie_jar=aiohttp.DummyCookieJar(),
+        )
+        http = Http(self._session, url, timeout_s)
+
+        def new_link() -> Link:
+            return Link(self._session, url + "/ws", Backoff(retry_delay_s_min, retry_delay_s_max))
+
+        self.stream = Stream(new_link, http, timeout_s)
+        self.rooms = Rooms(http)
+
+    async def close(self) -> None:
+        await self.stream.close()
+        await self._session.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()

@@ -1,0 +1,59 @@
+"""Single calls over HTTP: JSON out, JSON back, a refusal as its exception."""
+
+import asyncio
+import io
+import json
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+import aiohttp
+
+from kwire.client.errors import AnswerTimeout, ConnectionLost, PublishUncertain, Refused, Unreachable, refusal_of
+
+BODY_EXCERPT_LENGTH = 200
+
+
+class Http:
+    def __init__(self, session: aiohttp.ClientSession, url: str, timeout_s: float) -> None:
+        self._session = session
+        self._url = url
+        self._timeout_s = timeout_s
+
+    async def call(self, method: str, path: str, body: Any = None, query: Mapping[str, str | int] | None = None) -> Any:
+        """The answer's JSON. POST is never sent twice: where its fate is unknown, PublishUncertain says so."""
+        is_write = method == "POST"
+        # aiohttp sends a file in portions, and so does not hold up the loop with a large body.
+        data = None if body is None else io.BytesIO(json.dumps(body, separators=(",", ":")).encode())
+        headers = {"Content-Type": "application/json"} if data is not None else {}
+        try:
+            async with (
+                asyncio.timeout(self._timeout_s),
+                self._session.request(
+                    method, self._url + path, data=data, headers=headers, params=query, allow_redirects=False
+                ) as answer,
+            ):
+                return _checked(answer.status, await answer.read())
+        except aiohttp.ClientConnectorError as error:
+            raise Unreachable(f"no connection to {self._url}: {error}") from error
+        except (aiohttp.ClientError, OSError) as error:
+            lost = f"the connection ended before the answer: {type(error).__name__}: {error}"
+            raise (PublishUncertain if is_write else ConnectionLost)(lost) from error
+        except TimeoutError:
+            raise AnswerTimeout(f"no answer to {method} {path} within {self._timeout_s} s") from None
+
+
+def room_path(room: str, below: str = "") -> str:
+    return f"/rooms/{quote(room, safe='')}{below}"
+
+
+def _checked(status: int, body: bytes) -> Any:
+    try:
+        answer = json.loads(body) if body else None
+    except ValueError:
+        answer = None
+    if 200 <= status < 300:
+        return answer
+    if isinstance(answer, Mapping) and "error" in answer:
+        raise refusal_of(answer["error"])
+    raise Refused(f"Http{status}", body[:BODY_EXCERPT_LENGTH].decode(errors="replace"), {})

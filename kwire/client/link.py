@@ -1,0 +1,340 @@
+"""One WebSocket to the server: commands and their answers, and many rooms; opened again whenever it is lost.
+
+One task opens and reads. An answer is acted on where it is read, before the frame behind it, because the events a
+subscribe causes follow its answer at once.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import aiohttp
+
+from kwire.client.backoff import Backoff
+from kwire.client.errors import (
+    AnswerTimeout,
+    ClientClosed,
+    ClientError,
+    ConnectionLost,
+    PublishUncertain,
+    Refused,
+    TooLongForSocket,
+    Unreachable,
+    refusal_of,
+)
+from kwire.client.subscription import Subscription
+
+ROOMS_MAX = 1_000
+UNANSWERED_MAX = 1_000
+FRAME_BYTES_MAX = 64 * 1024 * 1024
+# What is longer would hold up everything behind it, and end the connection if the server takes no message so large.
+TEXT_LENGTH_MAX = 256 * 1024
+CONNECT_TIMEOUT_S = 10.0
+CLOSE_TIMEOUT_S = 2.0
+# The client asks "still there?" this often; an answer must come in half of it.
+HEARTBEAT_S = 15.0
+# How long a full queue may hold up the other rooms of the connection before its room is let go.
+STALL_S = 0.2
+
+# What asking again does not change. With every other code a subscription that had begun goes on later.
+LASTING_CODES = frozenset(
+    {"RoomNotFound", "InvalidName", "TopicHasPartitions", "BadRequest", "InvalidCommand", "UnknownCommand"}
+)
+
+Answer: TypeAlias = Callable[[Mapping[str, Any] | ClientError], None]
+
+logger = logging.getLogger("kwire.client")
+
+
+class Link:
+    def __init__(self, session: aiohttp.ClientSession, url: str, backoff: Backoff) -> None:
+        self._session = session
+        self._url = url
+        self._backoff = backoff
+        self._numbers = itertools.count(1)
+        self._unanswered: dict[int, Answer] = {}
+        self._slots = asyncio.Semaphore(UNANSWERED_MAX)
+        self._socket: aiohttp.ClientWebSocketResponse | None = None
+        self._is_open = asyncio.Event()
+        self._is_wanted = asyncio.Event()
+        self._waiting_count = 0
+        self._failure: Exception | None = None
+        # Rooms about to be subscribed again, and the tasks that do it.
+        self._later: dict[Subscription, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.rooms: dict[str, Subscription] = {}
+        self._task = asyncio.create_task(self._run(), name="kwire client link")
+
+    @property
+    def trouble(self) -> str:
+        """Why there is no connection, in words."""
+        return _sentence(self._failure)
+
+    async def close(self) -> None:
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+        for task in self._tasks:
+            task.cancel()
+        for subscription in list(self.rooms.values()):
+            subscription.ended(ClientClosed("the client was closed"))
+        self.rooms.clear()
+
+    # Commands
+
+    async def command(self, name: str, payload: Mapping[str, Any], timeout_s: float, *, is_write: bool) -> Any:
+        """The result of a command. A read is asked again after a loss, a write never."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            await self._opened(deadline)
+            try:
+                return await self._asked(name, payload, deadline, is_write)
+            except ConnectionLost:
+                if is_write or time.monotonic() >= deadline:
+                    raise
+
+    async def _opened(self, deadline: float) -> None:
+        self._waiting_count += 1
+        self._is_wanted.set()
+        try:
+            async with asyncio.timeout(deadline - time.monotonic()):
+                await self._is_open.wait()
+        except TimeoutError:
+            raise Unreachable(f"no connection to {self._url}: {self.trouble}") from self._failure
+        finally:
+            self._waiting_count -= 1
+
+    async def _asked(self, name: str, payload: Mapping[str, Any], deadline: float, is_write: bool) -> Any:
+        try:
+            async with asyncio.timeout(deadline - time.monotonic()):
+                await self._slots.acquire()
+        except TimeoutError:
+            raise Unreachable(f"{name} was not sent: {UNANSWERED_MAX} commands before it have no answer") from None
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        def answer(frame: Mapping[str, Any] | ClientError) -> None:
+            if future.done():
+                return
+            if isinstance(frame, ClientError):
+                future.set_exception(frame)
+            elif "error" in frame:
+                future.set_exception(refusal_of(frame["error"]))
+            else:
+                future.set_result(frame.get("result"))
+
+        number = next(self._numbers)
+        try:
+            # A server that does not read holds up the sending too.
+            async with asyncio.timeout(deadline - time.monotonic()):
+                await self._send(name, payload, answer, number)
+                return await future
+        except TimeoutError:
+            raise AnswerTimeout(f"no answer to {name} in time") from None
+        except ConnectionLost as lost:
+            raise (PublishUncertain(str(lost)) if is_write else lost) from None
+        finally:
+            self._unanswered.pop(number, None)
+            self._slots.release()
+
+    async def _send(self, name: str, payload: Mapping[str, Any], answer: Answer, number: int | None = None) -> None:
+        """Raises TooLongForSocket, and nothing was sent."""
+        number = next(self._numbers) if number is None else number
+        text = json.dumps({"request_id": number, "command": name, "payload": payload}, separators=(",", ":"))
+        if len(text) > TEXT_LENGTH_MAX:
+            raise TooLongForSocket
+        self._unanswered[number] = answer
+        socket = self._socket
+        try:
+            if socket is None:
+                raise ConnectionResetError("not connected")
+            await socket.send_str(text)
+        except asyncio.CancelledError:
+            # While the server reads too slowly, all senders of an aiohttp (3.14) socket wait for one future: whoever is
+            # cancelled takes the others with it. What those had to say is written already.
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+        except (aiohttp.ClientError, ConnectionError, RuntimeError) as error:
+            self._unanswered.pop(number, None)
+            answer(ConnectionLost(_sentence(error)))
+
+    # Rooms
+
+    async def add(self, subscription: Subscription) -> None:
+        assert subscription.room not in self.rooms
+        self.rooms[subscription.room] = subscription
+        self._is_wanted.set()
+        if self._is_open.is_set():
+            await self._subscribe(subscription)
+
+    async def reattach(self, subscription: Subscription) -> None:
+        subscription.is_paused = False
+        if self._is_open.is_set():
+            await self._subscribe(subscription)
+
+    async def leave(self, subscription: Subscription) -> None:
+        """Also of a subscription that is over already."""
+        if self.rooms.get(subscription.room) is not subscription:
+            return
+        del self.rooms[subscription.room]
+        later = self._later.pop(subscription, None)
+        if later is not None:
+            later.cancel()
+        if self._is_open.is_set():
+            await self._send("stream.unsubscribe", {"room": subscription.room}, lambda _: None)
+
+    async def _subscribe(self, subscription: Subscription) -> None:
+        def answer(frame: Mapping[str, Any] | ClientError) -> None:
+            if subscription.is_over or isinstance(frame, ClientError):
+                return  # closed meanwhile, or lost: the next connection asks again
+            if "error" in frame:
+                self._refused(subscription, refusal_of(frame["error"]))
+            elif subscription.answered(frame["result"]):
+                self._again(subscription, 0.0, leaves_first=True)
+
+        await self._send("stream.subscribe", subscription.request(), answer)
+
+    def _refused(self, subscription: Subscription, error: Refused) -> None:
+        if subscription.refused(error):
+            self._again(subscription, 0.0)
+        elif subscription.has_begun and error.code not in LASTING_CODES:
+            self._again(subscription, self._backoff.next_delay_s())
+        else:
+            self._end(subscription, error)
+
+    def _end(self, subscription: Subscription, error: ClientError) -> None:
+        self.rooms.pop(subscription.room, None)
+        subscription.ended(error)
+
+    def _again(self, subscription: Subscription, delay_s: float, leaves_first: bool = False) -> None:
+        """Subscribe soon; at most one such task per subscription."""
+
+        async def ask() -> None:
+            await asyncio.sleep(delay_s)
+            del self._later[subscription]
+            if self._is_open.is_set() and not subscription.is_over:
+                if leaves_first:
+                    await self._send("stream.unsubscribe", {"room": subscription.room}, lambda _: None)
+                await self._subscribe(subscription)
+
+        if subscription not in self._later:
+            task = self._later[subscription] = asyncio.create_task(ask())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    # The connection
+
+    async def _run(self) -> None:
+        while True:
+            await self._is_wanted.wait()
+            try:
+                async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                    socket = await self._session.ws_connect(
+                        self._url, heartbeat=HEARTBEAT_S, max_msg_size=FRAME_BYTES_MAX, autoclose=True
+                    )
+            except (aiohttp.ClientError, OSError, TimeoutError) as error:
+                self._failure = error
+                await asyncio.sleep(self._backoff.next_delay_s())
+                continue
+            opened_at = time.monotonic()
+            reason = "closed by the client"
+            try:
+                await self._serve(socket)
+                reason = _close_sentence(socket)
+            except (ValueError, LookupError, TypeError) as error:
+                reason = f"a frame that is none of kwire's: {_sentence(error)}"
+                logger.warning("connection to %s: %s", self._url, reason)
+            finally:
+                self._lost(reason)
+                # A goodbye cannot be sent to who does not read.
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                        await socket.close()
+            self._backoff.lived(time.monotonic() - opened_at)
+            if self.rooms or self._waiting_count:
+                logger.info("connection to %s lost (%s), opening it again", self._url, self._failure)
+                await asyncio.sleep(self._backoff.next_delay_s())
+            else:
+                self._is_wanted.clear()
+
+    async def _serve(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+        self._socket = socket
+        # From here on, who comes subscribes by itself.
+        self._is_open.set()
+        for subscription in [each for each in self.rooms.values() if not each.is_paused]:
+            if not subscription.is_over:
+                await self._subscribe(subscription)
+        async for message in socket:
+            if message.type is aiohttp.WSMsgType.TEXT:
+                await self._received(message.data)
+
+    def _lost(self, reason: str) -> None:
+        self._failure = ConnectionLost(reason)
+        self._socket = None
+        self._is_open.clear()
+        for task in self._later.values():
+            task.cancel()
+        self._later.clear()
+        for subscription in self.rooms.values():
+            subscription.is_attached = False
+        unanswered, self._unanswered = self._unanswered, {}
+        for answer in unanswered.values():
+            answer(ConnectionLost(f"the connection ended before the answer: {reason}"))
+
+    async def _received(self, text: str) -> None:
+        frame = json.loads(text)
+        if "control" in frame:
+            subscription = self.rooms.get(frame.get("room", ""))
+            if subscription is None:
+                return
+            if frame["control"] == "closed":
+                self._closed_by_server(subscription, frame)
+            else:
+                subscription.mark(frame)
+        elif "offset" in frame:
+            subscription = self.rooms.get(frame["room"])
+            if subscription is None:
+                return
+            subscription.event(frame, len(text))
+        else:
+            answer = self._unanswered.pop(frame.get("request_id"), None)
+            if answer is not None:
+                answer(frame)
+            return
+        if not subscription.has_space and subscription.is_attached:
+            await self._wait_for(subscription)
+
+    async def _wait_for(self, subscription: Subscription) -> None:
+        try:
+            async with asyncio.timeout(STALL_S):
+                await subscription.space()
+        except TimeoutError:
+            subscription.is_attached, subscription.is_paused = False, True
+            await self._send("stream.unsubscribe", {"room": subscription.room}, lambda _: None)
+
+    def _closed_by_server(self, subscription: Subscription, frame: Mapping[str, Any]) -> None:
+        if not subscription.is_attached:
+            return
+        subscription.is_attached = False
+        code, reason = str(frame.get("code", "Unknown")), str(frame.get("reason", ""))
+        if code in LASTING_CODES:
+            self._end(subscription, refusal_of({"code": code, "message": reason, "offset": frame.get("offset")}))
+        else:
+            logger.info("subscription to %s ended by the server (%s: %s), resuming", subscription.room, code, reason)
+            self._again(subscription, self._backoff.next_delay_s())
+
+
+def _close_sentence(socket: aiohttp.ClientWebSocketResponse) -> str:
+    error = socket.exception()
+    if error is not None:
+        return _sentence(error)
+    return f"closed with code {socket.close_code}"
+
+
+def _sentence(error: BaseException | None) -> str:
+    return "no answer yet" if error is None else f"{type(error).__name__}: {error}"
