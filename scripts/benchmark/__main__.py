@@ -1,7 +1,7 @@
 """`python -m benchmark`: check what is needed, start the servers, run the schedule, print the table.
 
-`python -m benchmark log` and `python -m benchmark groups` run the other families of works, which start servers of
-their own.
+`python -m benchmark log`, `python -m benchmark groups` and `python -m benchmark rooms` run the other families of works,
+which start servers of their own.
 """
 
 import signal
@@ -11,12 +11,13 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 
-from benchmark import groups, log, machine, options, report
+from benchmark import groups, log, machine, options, report, rooms
 from benchmark.groups.run import run_group_works
 from benchmark.house import check_kwire, make_directory, publish, say
 from benchmark.log.run import run_log_works
 from benchmark.measures import MEASURES, STALL_MEASURES
 from benchmark.processes import ChildFailed
+from benchmark.rooms.run import run_room_works
 from benchmark.samples import Sample, anonymous_mb
 from benchmark.schedule import Schedule, execute
 from benchmark.servers import ApacheKafka, Kwire, Product, RunningServer, ServerDied, fetch_apache_kafka
@@ -25,7 +26,7 @@ from benchmark.tools import Tools
 # Both make the same promise: an acknowledged record is in the page cache, which is Kafka's default.
 PRODUCTS: dict[str, Product] = {"kafka": ApacheKafka({}), "kwire": Kwire({"kwire.log.sync": "os"})}
 SETTLE_SECONDS = 3.0
-FAMILIES = {log.FAMILY: run_log_works, groups.FAMILY: run_group_works}
+FAMILIES = {log.FAMILY: run_log_works, groups.FAMILY: run_group_works, rooms.FAMILY: run_room_works}
 TERMINATED = 128 + signal.SIGTERM
 
 
@@ -44,7 +45,7 @@ def run_works(given: options.Options) -> list[Sample]:
         directory = make_directory(given.base_directory, given.disk_bytes, given.keep, stack)
         say("looking for Apache Kafka's jars (the first run fetches them)")
         tools = Tools(fetch_apache_kafka())
-        facts = machine.facts(tools.libs, directory)
+        facts = machine.facts(directory, machine.kafka_facts(tools.libs))
         try:
             measure(given, tools, directory, samples, stack)
         except (ServerDied, ChildFailed, KeyboardInterrupt) as error:

@@ -1,7 +1,7 @@
 """A family of works that start servers of their own: where each is played, in which order, and what came of it.
 
 Every work gets the servers it needs with the settings it needs, each in a directory that goes with it, so the failure
-of one says nothing about the next. `log/` and `groups/` are such families.
+of one says nothing about the next. `log/`, `groups/` and `rooms/` are such families.
 """
 
 import argparse
@@ -34,7 +34,30 @@ from benchmark.servers import (
 from benchmark.tools import Tools
 from benchmark.wire import WireError
 
-PRODUCTS: dict[str, Callable[[Mapping[str, object]], Product]] = {KAFKA: ApacheKafka, KWIRE: Kwire}
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Beside(Generic[T]):
+    """The server that kwire is measured beside: its name in samples, the name people use, long and short, and what the
+    works are given besides servers. `tools` fetches or builds that at the first call, and `needed` says what it is."""
+
+    name: str
+    titles: tuple[str, str]
+    product: Callable[[Mapping[str, object]], Product]
+    needed: str
+    tools: Callable[[], T]
+    facts: Callable[[T], dict[str, object]]
+
+
+APACHE_KAFKA = Beside(
+    name=KAFKA,
+    titles=("Apache Kafka", "Kafka"),
+    product=ApacheKafka,
+    needed="Apache Kafka's jars (the first run fetches them)",
+    tools=lambda: Tools(fetch_apache_kafka()),
+    facts=lambda tools: machine.kafka_facts(tools.libs),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,9 +86,10 @@ F = TypeVar("F", bound=FamilyOptions)
 
 
 @dataclass
-class Stage(Generic[F]):
+class Stage(Generic[F, T]):
     options: F
-    tools: Tools
+    beside: Beside[T]
+    tools: T
     directory: Path
     _numbers: Iterator[int] = field(default_factory=count)
 
@@ -74,7 +98,8 @@ class Stage(Generic[F]):
         self, name: str, settings: Mapping[str, object], start_timeout_seconds: float = START_TIMEOUT_SECONDS
     ) -> Iterator[RunningServer]:
         with self.folder(name) as directory:
-            server = RunningServer(PRODUCTS[name](settings), directory / "server", start_timeout_seconds)
+            product = Kwire if name == KWIRE else self.beside.product
+            server = RunningServer(product(settings), directory / "server", start_timeout_seconds)
             try:
                 yield server
             finally:
@@ -92,7 +117,7 @@ class Stage(Generic[F]):
 
 
 @dataclass(frozen=True)
-class StagedWork(Generic[F]):
+class StagedWork(Generic[F, T]):
     """`run`, for some servers in one round, gives each sample as soon as it is there: a failure takes none with it.
 
     Where the servers take turns it is called once for all of them, otherwise once for each.
@@ -100,30 +125,33 @@ class StagedWork(Generic[F]):
 
     name: str
     estimate_seconds: float
-    run: Callable[[Stage[F], int, Sequence[str]], Iterator[Sample]]
+    run: Callable[[Stage[F, T], int, Sequence[str]], Iterator[Sample]]
     takes_turns: bool = False
     servers: tuple[str, ...] = (KAFKA, KWIRE)
 
 
-def run_family(given: F, all_works: Sequence[StagedWork[F]], measures: Sequence[Measure]) -> list[Sample]:
+def run_family(
+    given: F, all_works: Sequence[StagedWork[F, T]], measures: Sequence[Measure], beside: Beside[T]
+) -> list[Sample]:
     """The works one after another, and the table of what they found."""
     check_kwire(given.servers)
     samples: list[Sample] = []
     with ExitStack() as stack:
         directory = make_directory(given.base_directory, given.disk_bytes, given.keep, stack)
-        say("looking for Apache Kafka's jars (the first run fetches them)")
-        tools = Tools(fetch_apache_kafka())
-        facts = machine.facts(tools.libs, directory)
+        say(f"looking for {beside.needed}")
+        tools = beside.tools()
+        facts = machine.facts(directory, beside.facts(tools))
         works = [work for work in all_works if work.name in given.works]
         try:
-            _execute(Stage(given, tools, directory), works, samples)
+            _execute(Stage(given, beside, tools, directory), works, samples)
         except KeyboardInterrupt:
             samples.append(Sample("bench", given.rounds, "run", error="interrupted"))
-    publish(given.rounds, facts, asdict(given), samples, report.rows(samples, measures), given.json_path)
+    rows = report.rows(samples, measures, beside=beside.name)
+    publish(given.rounds, facts, asdict(given), samples, rows, given.json_path, beside.titles)
     return samples
 
 
-def _execute(stage: Stage[F], works: Sequence[StagedWork[F]], samples: list[Sample]) -> None:
+def _execute(stage: Stage[F, T], works: Sequence[StagedWork[F, T]], samples: list[Sample]) -> None:
     given = stage.options
     share = given.estimate_share
     steps = [
@@ -143,7 +171,7 @@ def _execute(stage: Stage[F], works: Sequence[StagedWork[F]], samples: list[Samp
                 progress.note(f"{title} failed: {error}")
 
 
-def _turns(work: StagedWork[F], servers: Sequence[str], round_number: int) -> list[list[str]]:
+def _turns(work: StagedWork[F, T], servers: Sequence[str], round_number: int) -> list[list[str]]:
     """Who goes first changes with the round."""
     names = [name for name in servers if name in work.servers]
     if round_number % 2:
@@ -152,7 +180,7 @@ def _turns(work: StagedWork[F], servers: Sequence[str], round_number: int) -> li
 
 
 def _attempt(
-    work: StagedWork[F], stage: Stage[F], round_number: int, names: Sequence[str], samples: list[Sample]
+    work: StagedWork[F, T], stage: Stage[F, T], round_number: int, names: Sequence[str], samples: list[Sample]
 ) -> str | None:
     try:
         for sample in work.run(stage, round_number, names):
@@ -164,14 +192,16 @@ def _attempt(
     return None
 
 
-def add_common_options(parser: argparse.ArgumentParser, work_names: Sequence[str], results: Path) -> None:
+def add_common_options(
+    parser: argparse.ArgumentParser, work_names: Sequence[str], results: Path, beside: str = KAFKA
+) -> None:
     """What every family is told: how much, which works, which servers, and where things go."""
     parser.add_argument("--quick", action="store_true", help="small counts: does everything work?")
     parser.add_argument("--rounds", type=int, default=1, metavar="N", help="of everything; the table shows medians (1)")
     parser.add_argument("--only", metavar="WORK,…", help=f"some of: {', '.join(work_names)}")
     which = parser.add_mutually_exclusive_group()
-    both = (KAFKA, KWIRE)
-    which.add_argument("--kafka-only", dest="servers", action="store_const", const=(KAFKA,), default=both)
+    both = (beside, KWIRE)
+    which.add_argument(f"--{beside}-only", dest="servers", action="store_const", const=(beside,), default=both)
     which.add_argument("--kwire-only", dest="servers", action="store_const", const=(KWIRE,))
     parser.add_argument("--json", type=Path, default=results, metavar="FILE", help=f"raw samples ({results.name})")
     parser.add_argument("--dir", type=Path, metavar="DIR", help="where the data directories are made (TMPDIR)")

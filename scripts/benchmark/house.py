@@ -15,7 +15,7 @@ from benchmark.servers import KWIRE, KWIRE_PROGRAM
 
 def check_kwire(servers: Sequence[str]) -> None:
     if KWIRE in servers and not KWIRE_PROGRAM.exists():
-        sys.exit(f"{KWIRE_PROGRAM} does not exist: start with scripts/bench, or measure only Kafka with --kafka-only")
+        sys.exit(f"{KWIRE_PROGRAM} does not exist: start with scripts/bench, or measure only the other server")
 
 
 def make_directory(base: Path | None, disk_bytes: int, keep: bool, stack: ExitStack) -> Path:
@@ -39,9 +39,10 @@ def publish(
     samples: Sequence[Sample],
     rows: Sequence[Row],
     json_path: Path,
+    beside: tuple[str, str] = ("Apache Kafka", "Kafka"),
 ) -> None:
     print(f"{machine.summary(facts)}; medians of {rounds} round{'s' if rounds > 1 else ''}\n")
-    print(report.table(rows))
+    print(report.table(rows, beside))
     for note in report.notes(samples):
         print(f"\n{note}", flush=True)
     json_path.write_text(report.document(facts, given, samples, rows))

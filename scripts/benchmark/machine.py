@@ -4,6 +4,7 @@ import datetime
 import importlib.metadata
 import os
 import platform
+from collections.abc import Mapping
 from pathlib import Path
 
 from benchmark.processes import ChildFailed, run
@@ -12,7 +13,8 @@ from benchmark.servers import REPOSITORY
 VERSION_TIMEOUT_SECONDS = 30
 
 
-def facts(libs: Path, directory: Path) -> dict[str, object]:
+def facts(directory: Path, beside: Mapping[str, object]) -> dict[str, object]:
+    """`beside` holds what is to be known about the server that kwire is measured beside."""
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "cores": os.cpu_count(),
@@ -20,18 +22,22 @@ def facts(libs: Path, directory: Path) -> dict[str, object]:
         "memory": _first_value(Path("/proc/meminfo"), "MemTotal"),
         "load_before": os.getloadavg()[0],
         "kernel": platform.release(),
-        "file_system": _output(["stat", "--file-system", "--format=%T", str(directory)]),
+        "file_system": output_of(["stat", "--file-system", "--format=%T", str(directory)]),
         "python": platform.python_version(),
-        "java": _output(["java", "--version"]).partition("\n")[0],
-        "apache_kafka": _kafka_version(libs),
+        **beside,
         "kwire": _kwire_version(),
-        "commit": _output(["git", "-C", str(REPOSITORY), "rev-parse", "--short", "HEAD"]),
+        "commit": output_of(["git", "-C", str(REPOSITORY), "rev-parse", "--short", "HEAD"]),
     }
 
 
+def kafka_facts(libs: Path) -> dict[str, object]:
+    java = output_of(["java", "--version"]).partition("\n")[0]
+    return {"beside": f"Apache Kafka {_kafka_version(libs)}", "runtime": java}
+
+
 def summary(machine: dict[str, object]) -> str:
-    versions = f"Apache Kafka {machine['apache_kafka']}, kwire {machine['kwire']} ({machine['commit']})"
-    platforms = f"Linux {machine['kernel']}, Python {machine['python']}, {machine['java']}"
+    versions = f"{machine['beside']}, kwire {machine['kwire']} ({machine['commit']})"
+    platforms = f"Linux {machine['kernel']}, Python {machine['python']}, {machine['runtime']}"
     return f"{versions}; {machine['cores']} cores, {platforms}"
 
 
@@ -55,7 +61,7 @@ def _kwire_version() -> str:
         return "unknown"
 
 
-def _output(argv: list[str]) -> str:
+def output_of(argv: list[str]) -> str:
     try:
         return run(argv[0], argv, VERSION_TIMEOUT_SECONDS).strip()
     except (ChildFailed, OSError):

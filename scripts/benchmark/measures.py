@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from benchmark import options
 from benchmark.samples import MEMORY
-from benchmark.servers import KAFKA
+from benchmark.servers import KWIRE
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,11 @@ class Measure:
     figure: str
     bar: Bar | None = None
     is_compared: bool = True
-    # Where Kafka's figure is that of another work.
-    kafka_work: str | None = None
+    # Where the other server's figure is that of another work.
+    beside_work: str | None = None
 
     def work_of(self, server: str) -> str:
-        return self.kafka_work if self.kafka_work and server == KAFKA else self.work
+        return self.beside_work if self.beside_work and server != KWIRE else self.work
 
 
 CPU = Bar(0.6)

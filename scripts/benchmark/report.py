@@ -10,7 +10,6 @@ from benchmark.measures import CPU, Measure
 from benchmark.samples import WARM_UP_ROUND, Sample
 from benchmark.servers import KAFKA, KWIRE
 
-COLUMNS = ("measure", "unit", "Apache Kafka", "kwire", "kwire / Kafka", "bar", "met")
 GENERATOR_BUSY_SHARE = 0.9
 
 
@@ -18,23 +17,28 @@ GENERATOR_BUSY_SHARE = 0.9
 class Row:
     title: str
     unit: str
-    kafka: float | None
+    beside: float | None
     kwire: float | None
     ratio: float | None
     bar: str
     met: bool | None
 
 
-def rows(samples: Sequence[Sample], measures: Sequence[Measure], worst: Sequence[Measure] = ()) -> list[Row]:
-    """Medians of `measures`; of `worst` the worst that happened in any work, the warm-up not left out."""
+def rows(
+    samples: Sequence[Sample], measures: Sequence[Measure], worst: Sequence[Measure] = (), beside: str = KAFKA
+) -> list[Row]:
+    """Medians of `measures`; of `worst` the worst that happened in any work, the warm-up not left out.
+
+    `beside` is the server that kwire is measured beside.
+    """
     measured = [sample for sample in samples if sample.round != WARM_UP_ROUND]
     worked = {sample.work for sample in measured}
     chosen = [measure for measure in measures if measure.work in worked]
-    table = [_row(measure, _median_of(measured, measure)) for measure in chosen]
+    table = [_row(measure, beside, _median_of(measured, measure)) for measure in chosen]
     cpu_ratios = [row.ratio for measure, row in zip(chosen, table, strict=True) if measure.bar is CPU and row.ratio]
     if len(cpu_ratios) > 1:
         table.append(_mean_row(cpu_ratios))
-    return table + [_row(measure, _worst_of(samples, measure)) for measure in worst]
+    return table + [_row(measure, beside, _worst_of(samples, measure)) for measure in worst]
 
 
 def _mean_row(cpu_ratios: Sequence[float]) -> Row:
@@ -45,12 +49,12 @@ def _mean_row(cpu_ratios: Sequence[float]) -> Row:
     )
 
 
-def _row(measure: Measure, figure: Callable[[str], float | None]) -> Row:
-    kafka, kwire = figure(KAFKA), figure(KWIRE)
-    ratio = kwire / kafka if measure.is_compared and kwire is not None and kafka else None
+def _row(measure: Measure, beside: str, figure: Callable[[str], float | None]) -> Row:
+    other, kwire = figure(beside), figure(KWIRE)
+    ratio = kwire / other if measure.is_compared and kwire is not None and other else None
     judged = kwire if measure.bar and measure.bar.absolute else ratio
     met = measure.bar.is_met(judged) if measure.bar and judged is not None else None
-    return Row(measure.title, measure.unit, kafka, kwire, ratio, str(measure.bar or ""), met)
+    return Row(measure.title, measure.unit, other, kwire, ratio, str(measure.bar or ""), met)
 
 
 def _median_of(samples: Sequence[Sample], measure: Measure) -> Callable[[str], float | None]:
@@ -76,9 +80,11 @@ def _values(samples: Iterable[Sample], server: str, figure: str, work: str | Non
     return [sample.figures[figure] for sample in chosen if figure in sample.figures]
 
 
-def table(table_rows: Sequence[Row]) -> str:
-    cells = [COLUMNS, *(_cells(row) for row in table_rows)]
-    widths = [max(len(line[column]) for line in cells) for column in range(len(COLUMNS))]
+def table(table_rows: Sequence[Row], beside: tuple[str, str] = ("Apache Kafka", "Kafka")) -> str:
+    """`beside` is the other server's name, long and short."""
+    columns = ("measure", "unit", beside[0], "kwire", f"kwire / {beside[1]}", "bar", "met")
+    cells = [columns, *(_cells(row) for row in table_rows)]
+    widths = [max(len(line[column]) for line in cells) for column in range(len(columns))]
     header, *body = [
         "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in cells
     ]
@@ -89,7 +95,7 @@ def table(table_rows: Sequence[Row]) -> str:
 def _cells(row: Row) -> tuple[str, ...]:
     ratio = "-" if row.ratio is None else f"{row.ratio:.2f}x"
     met = {True: "yes", False: "NO", None: ""}[row.met]
-    return (row.title, row.unit, format_figure(row.kafka), format_figure(row.kwire), ratio, row.bar, met)
+    return (row.title, row.unit, format_figure(row.beside), format_figure(row.kwire), ratio, row.bar, met)
 
 
 def format_figure(value: float | None) -> str:

@@ -1,4 +1,4 @@
-"""The two servers under test: how each is prepared, started, timed and stopped. Everything stays on loopback."""
+"""The servers under test: how each is prepared, started, timed and stopped. Everything stays on loopback."""
 
 import socket
 import time
@@ -99,6 +99,7 @@ class RunningServer:
         port, http_port = self._launch.kafka_port, self._launch.http_port
         self.address = (LOOPBACK, port)
         self.bootstrap = f"{LOOPBACK}:{port}"
+        self.http_port = http_port
         self.metrics_url = f"http://{LOOPBACK}:{http_port}/metrics" if http_port else None
         self.start()
 

@@ -3,10 +3,14 @@
 import sys
 from pathlib import Path
 
-from generated import configuration, protocol
+from generated import configuration, protocol, requirements
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-PAGES = {"configuration.md": configuration.render, "protocol.md": protocol.render}
+PAGES = {
+    "configuration.md": configuration.render,
+    "protocol.md": protocol.render,
+    "requirements.md": requirements.render,
+}
 
 
 def main(arguments: list[str]) -> int:

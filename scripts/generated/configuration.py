@@ -6,6 +6,7 @@ from kwire.client_metrics_config import CLIENT_METRICS_SETTINGS
 from kwire.config import LONG_MAX, Setting, SettingValue
 from kwire.config.setting import INT_MAX, format_value
 from kwire.config.settings import SECTIONS
+from kwire.config.streams_yaml import DOCUMENTED_BLOCKS
 from kwire.group_config import GROUP_SETTINGS, GroupSetting
 from kwire.topic_config import TOPIC_SETTINGS, TopicSetting
 
@@ -17,7 +18,8 @@ This page is written by `scripts/generate` from `kwire/config/settings.py` and `
 Settings have Kafka's names; what is kwire's alone starts with `kwire.`. A later source wins:
 
 1. the defaults below;
-2. a `server.properties` file in Java's syntax: `scripts/serve --config FILE`;
+2. files, each with `scripts/serve --config FILE`, the last one strongest: a `server.properties` in Java's syntax, or a
+   YAML file (`.yaml`, `.yml`) with the blocks at the end of this page;
 3. the environment: `KAFKA_LOG_RETENTION_MS` is `log.retention.ms`, and a doubled `_` stands for `_`, a tripled one for
    `-`; `KWIRE_HTTP_LISTENER` is `kwire.http.listener`; `CLUSTER_ID` is `cluster.id`;
 4. flags: `--set name=value`, as often as needed, and for the commonest three `--kafka HOST:PORT`, `--http HOST:PORT`
@@ -52,6 +54,13 @@ _CLIENT_METRICS_INTRODUCTION = """\
 Set for a subscription by name (`kafka-configs --entity-type client-metrics`).
 """
 
+_YAML_INTRODUCTION = """\
+## YAML blocks
+
+A file that ends in `.yaml` or `.yml` may hold these blocks; each key stands for a setting above. A key or a block that
+is not known is refused, and so is a value of the wrong kind. `stream` is another name of `event_stream`.
+"""
+
 
 def render() -> str:
     return "\n".join(_lines())
@@ -69,6 +78,8 @@ def _lines() -> Iterator[str]:
     yield from _table(head, (_group_row(setting) for setting in GROUP_SETTINGS.values()))
     yield _CLIENT_METRICS_INTRODUCTION
     yield from _table(head, (_broker_row(setting) for setting in CLIENT_METRICS_SETTINGS.values()))
+    yield _YAML_INTRODUCTION
+    yield from _table(("key", "setting"), _yaml_rows())
 
 
 def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
@@ -92,6 +103,16 @@ def _topic_row(setting: TopicSetting) -> tuple[str, ...]:
 def _group_row(setting: GroupSetting) -> tuple[str, ...]:
     default = f"`{setting.synonym}`" if setting.synonym else _shown(setting.default)
     return (f"`{setting.name}`", _kind(setting), default, _allowed(setting), _meaning(setting))
+
+
+def _yaml_rows() -> Iterator[tuple[str, ...]]:
+    for block, keys in DOCUMENTED_BLOCKS.items():
+        for name, key in keys.items():
+            if key.setting is None:
+                meaning = "accepted: sessions end on time by themselves, so nobody has to check"
+            else:
+                meaning = f"`{key.setting}`" + (f", times {key.factor}" if key.factor > 1 else "")
+            yield f"`{block}.{name}`", meaning
 
 
 def _kind(setting: Setting) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from benchmark.family import run_family
+from benchmark.family import APACHE_KAFKA, run_family
 from benchmark.groups import commits, heartbeats, many_groups, rebalance
 from benchmark.groups.measures import measures
 from benchmark.groups.options import parse
@@ -13,4 +13,4 @@ WORKS = (rebalance.WORK, commits.WORK, heartbeats.WORK, many_groups.WORK)
 
 def run_group_works(arguments: Sequence[str]) -> list[Sample]:
     given = parse(arguments)
-    return run_family(given, WORKS, measures(given))
+    return run_family(given, WORKS, measures(given), APACHE_KAFKA)

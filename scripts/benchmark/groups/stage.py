@@ -12,6 +12,7 @@ from benchmark.histogram import Latencies
 from benchmark.loadgen import Load
 from benchmark.processes import own_program
 from benchmark.servers import RunningServer
+from benchmark.tools import Tools
 from benchmark.works import Outcome
 
 # Members are not kept waiting for others that might come too, in either protocol.
@@ -20,8 +21,8 @@ TOPIC = "read-by-groups"
 OFFSETS_TOPIC = "__consumer_offsets"
 GRACE_SECONDS = 180.0
 
-Stage = family.Stage[Options]
-GroupWork = family.StagedWork[Options]
+Stage = family.Stage[Options, Tools]
+GroupWork = family.StagedWork[Options, Tools]
 
 
 @contextmanager

@@ -56,7 +56,7 @@ def _beside_page_cache(promise: Promise, load: str, unit: str, figure: str) -> I
     if promise is SYNCED:
         work, page_cache = SYNCED.of(load), PAGE_CACHE.of(load)
         yield Measure("- share of the same in page cache", "x", work, "of_page_cache", is_compared=False)
-        yield Measure("- kwire synced beside Kafka in page cache", unit, work, figure, kafka_work=page_cache)
+        yield Measure("- kwire synced beside Kafka in page cache", unit, work, figure, beside_work=page_cache)
 
 
 def _upkeep() -> Iterator[Measure]:

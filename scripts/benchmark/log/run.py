@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from benchmark.family import run_family
+from benchmark.family import APACHE_KAFKA, run_family
 from benchmark.log import compaction, durable, many_topics, recovery, sync_round, upkeep
 from benchmark.log.measures import measures
 from benchmark.log.options import parse
@@ -13,4 +13,4 @@ WORKS = (sync_round.WORK, durable.WORK, upkeep.WORK, compaction.WORK, many_topic
 
 def run_log_works(arguments: Sequence[str]) -> list[Sample]:
     given = parse(arguments)
-    return run_family(given, WORKS, measures(given))
+    return run_family(given, WORKS, measures(given), APACHE_KAFKA)

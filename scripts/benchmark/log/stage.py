@@ -3,12 +3,13 @@
 from benchmark import family
 from benchmark.log.options import Options
 from benchmark.servers import KAFKA, RunningServer, add_properties
+from benchmark.tools import Tools
 
 # A killed Kafka waits at its start until the session of its former self has run out, 9 s by default.
 SHORT_SESSION: dict[str, object] = {"broker.session.timeout.ms": 1000, "broker.heartbeat.interval.ms": 300}
 
-Stage = family.Stage[Options]
-LogWork = family.StagedWork[Options]
+Stage = family.Stage[Options, Tools]
+LogWork = family.StagedWork[Options, Tools]
 
 
 def crash(server: RunningServer) -> None:

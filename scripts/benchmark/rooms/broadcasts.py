@@ -1,0 +1,80 @@
+"""Events to everybody in a room: how long until the last one has it, and how many deliveries a server can do.
+
+A subscriber is a connection: at kwire a WebSocket, at NATS one with an ordered push consumer of its own, because both
+can then be told to begin anywhere in the past and neither gets an event before it is stored. `plain` subscribers of
+NATS get the same messages past the stream: it is what NATS does without a past.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from benchmark.rooms.nats import NATS
+from benchmark.rooms.options import BROADCAST, DELIVERIES
+from benchmark.rooms.stage import BOTH, PAGE_CACHE, PROMISES, SYNCED, RoomWork, Stage, load, servers
+from benchmark.samples import WARM_UP_ROUND, Sample, observe
+
+WARM_UP_SHARE = 0.25
+SYNCED_SUBSCRIBERS = 100
+SATURATING_SUBSCRIBERS_MIN = 100
+
+
+def name_of(subscribers: int) -> str:
+    return f"{BROADCAST} {subscribers}"
+
+
+def plain_name_of(subscribers: int) -> str:
+    return f"{name_of(subscribers)}, plain"
+
+
+def deliveries_name_of(subscribers: int) -> str:
+    return f"{DELIVERIES} {subscribers}"
+
+
+def run_broadcasts(stage: Stage, round_number: int, names: Sequence[str]) -> Iterator[Sample]:
+    sizes = stage.options.sizes
+    for promise in PROMISES:
+        with servers(stage, names, promise) as started:
+            for number, share in ((WARM_UP_ROUND, WARM_UP_SHARE), (round_number, 1.0)):
+                for subscribers in sizes.subscribers:
+                    if promise is SYNCED and subscribers != SYNCED_SUBSCRIBERS:
+                        continue
+                    for server in started:
+                        work = name_of(subscribers)
+                        broadcast = partial(
+                            load,
+                            stage,
+                            server,
+                            "broadcast",
+                            subscribers=subscribers,
+                            events=max(1, int(sizes.events * share)),
+                            seconds=sizes.seconds * share,
+                        )
+                        room = f"b-{subscribers}-{number}"
+                        yield observe(server, number, promise.of(work), partial(broadcast, room=room))
+                        if server.product.name == NATS and promise is PAGE_CACHE:
+                            plain = partial(broadcast, room=f"{room}-plain", plain=True)
+                            yield observe(server, number, plain_name_of(subscribers), plain)
+
+
+def run_deliveries(stage: Stage, round_number: int, names: Sequence[str]) -> Iterator[Sample]:
+    sizes = stage.options.sizes
+    with servers(stage, names) as started:
+        for number, share in ((WARM_UP_ROUND, WARM_UP_SHARE), (round_number, 1.0)):
+            for subscribers in sizes.subscribers:
+                if subscribers < SATURATING_SUBSCRIBERS_MIN:
+                    continue
+                for server in started:
+                    saturate = partial(
+                        load,
+                        stage,
+                        server,
+                        "saturate",
+                        subscribers=subscribers,
+                        seconds=sizes.seconds * share,
+                        room=f"d-{subscribers}-{number}",
+                    )
+                    yield observe(server, number, deliveries_name_of(subscribers), saturate)
+
+
+BROADCAST_WORK = RoomWork(BROADCAST, 70, run_broadcasts, takes_turns=True, servers=BOTH)
+DELIVERIES_WORK = RoomWork(DELIVERIES, 30, run_deliveries, takes_turns=True, servers=BOTH)

@@ -1,0 +1,69 @@
+"""Events into one room that nobody listens to, by every door. One room is one partition.
+
+What is answered is stored, and only what is answered is counted. NATS has one door; its figures stand beside those of
+kwire's WebSocket.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from benchmark.rooms.nats import NATS
+from benchmark.rooms.options import PUBLISH
+from benchmark.rooms.stage import BOTH, PAGE_CACHE, PROMISES, RoomWork, Stage, load, servers
+from benchmark.samples import WARM_UP_ROUND, Sample, observe
+from benchmark.servers import KWIRE
+
+WARM_UP_SHARE = 0.25
+BATCH_EVENTS = 100
+WINDOW_EVENTS = 1_000
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to publish: `name` in samples, and how the load program calls it at each server that has it."""
+
+    name: str
+    calls: dict[str, str]
+    connections: int
+    window: int
+    is_synced_too: bool = False
+
+
+PIPELINED = Way("pipelined", {KWIRE: "socket-pipelined", NATS: "stream-pipelined"}, 1, WINDOW_EVENTS, True)
+ONE_BY_ONE = Way("one by one", {KWIRE: "socket-one-by-one", NATS: "stream-one-by-one"}, 1, 1, True)
+POST_BATCH = Way("post batch", {KWIRE: "post-batch"}, 2, BATCH_EVENTS)
+POST_LINES = Way("post lines", {KWIRE: "post-lines"}, 1, WINDOW_EVENTS)
+POST = Way("post", {KWIRE: "post"}, 8, 1)
+WAYS = (PIPELINED, ONE_BY_ONE, POST_BATCH, POST_LINES, POST)
+
+
+def name_of(way: Way) -> str:
+    return f"{PUBLISH} {way.name}"
+
+
+def run(stage: Stage, round_number: int, names: Sequence[str]) -> Iterator[Sample]:
+    for promise in PROMISES:
+        with servers(stage, names, promise) as started:
+            for number, share in ((WARM_UP_ROUND, WARM_UP_SHARE), (round_number, 1.0)):
+                for way in WAYS:
+                    if promise is not PAGE_CACHE and not way.is_synced_too:
+                        continue
+                    for server in started:
+                        if server.product.name not in way.calls:
+                            continue
+                        publish = partial(
+                            load,
+                            stage,
+                            server,
+                            "publish",
+                            way=way.calls[server.product.name],
+                            connections=way.connections,
+                            window=way.window,
+                            seconds=stage.options.sizes.seconds * share,
+                            room=f"p-{way.name.replace(' ', '-')}-{number}",
+                        )
+                        yield observe(server, number, promise.of(name_of(way)), publish)
+
+
+WORK = RoomWork(PUBLISH, 60, run, takes_turns=True, servers=BOTH)

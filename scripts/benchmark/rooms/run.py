@@ -1,0 +1,34 @@
+"""A run of this family: which works there are, and the table of what they found."""
+
+import sys
+from collections.abc import Sequence
+
+from benchmark.family import run_family
+from benchmark.house import say
+from benchmark.processes import ChildFailed
+from benchmark.rooms import broadcasts, many_rooms, publishing, rest_groups, start_up
+from benchmark.rooms.measures import measures
+from benchmark.rooms.nats import NATS, NATS_SERVER
+from benchmark.rooms.options import parse
+from benchmark.rooms.programs import NATS_VERSION, build_nats_server
+from benchmark.samples import Sample
+
+WORKS = (
+    start_up.WORK,
+    broadcasts.BROADCAST_WORK,
+    broadcasts.DELIVERIES_WORK,
+    publishing.WORK,
+    many_rooms.WORK,
+    rest_groups.WORK,
+)
+
+
+def run_room_works(arguments: Sequence[str]) -> list[Sample]:
+    given = parse(arguments)
+    try:
+        if NATS in given.servers:
+            say(f"looking for nats-server {NATS_VERSION} (the first run builds it)")
+            build_nats_server()
+        return run_family(given, WORKS, measures(given), NATS_SERVER)
+    except ChildFailed as error:  # Of a work it would be a sample: this is the building.
+        sys.exit(f"scripts/bench rooms: {error}")

@@ -1,0 +1,67 @@
+"""What the works of this family are given: servers under one of two promises, and load for them."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from benchmark import family
+from benchmark.histogram import Latencies
+from benchmark.processes import run
+from benchmark.rooms.nats import NATS
+from benchmark.rooms.options import Options
+from benchmark.rooms.programs import Programs
+from benchmark.servers import KWIRE, RunningServer
+from benchmark.works import Outcome
+
+LOAD_SECONDS_MAX = 1200.0  # A hundred thousand rooms take minutes on a slow disk.
+BOTH = (NATS, KWIRE)
+
+Stage = family.Stage[Options, Programs]
+RoomWork = family.StagedWork[Options, Programs]
+
+
+@dataclass(frozen=True)
+class Promise:
+    """When a publisher is answered, by the settings of either server."""
+
+    title: str
+    settings: Mapping[str, Mapping[str, object]]
+
+    def of(self, work: str) -> str:
+        return work if self is PAGE_CACHE else f"{work}, {self.title}"
+
+
+# As both do it unless they are told otherwise.
+PAGE_CACHE = Promise("page cache", {NATS: {}, KWIRE: {"kwire.rooms.log.sync": "os"}})
+SYNCED = Promise("synced", {NATS: {"sync_interval": "always"}, KWIRE: {"kwire.rooms.log.sync": "group"}})
+PROMISES = (PAGE_CACHE, SYNCED)
+
+
+@contextmanager
+def servers(stage: Stage, names: Sequence[str], promise: Promise = PAGE_CACHE) -> Iterator[list[RunningServer]]:
+    with ExitStack() as stack:
+        yield [stack.enter_context(stage.server(name, promise.settings[name])) for name in names]
+
+
+def load(stage: Stage, server: RunningServer, work: str, **options: object) -> Outcome:
+    """Run the load program against a server. `True` stands for a bare flag."""
+    name = server.product.name
+    port = server.http_port if name == KWIRE else server.address[1]
+    argv = [str(stage.tools.load), work, "--target", name, "--port", str(port)]
+    for option, value in options.items():
+        argv.append("--" + option.replace("_", "-"))
+        if value is not True:
+            argv.append(str(value))
+    found = json.loads(run(f"load {work}", argv, LOAD_SECONDS_MAX))
+    seconds = found["seconds"]
+    latencies = Latencies.of(found["samples_ns"] or ())
+    figures = latencies.figures() | {
+        "events_per_s": found["events"] / seconds,
+        "generator_busy_share": found["own_cpu_seconds"] / seconds,
+        "load_seconds": seconds,
+    }
+    if found["deliveries"]:
+        figures["deliveries_per_s"] = found["deliveries"] / seconds
+    histograms = {"latency": latencies.encode()} if found["samples_ns"] else {}
+    return Outcome(figures, requests=found["deliveries"] or found["events"], histograms=histograms)
