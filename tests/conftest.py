@@ -17,6 +17,7 @@ hypothesis.settings.register_profile("kwire", deadline=None)
 hypothesis.settings.load_profile("kwire")
 
 JAVA_VERSION_MIN = 17
+NODE_VERSION_MIN = 20
 _LEFT_OUT = pytest.StashKey[dict[str, list[str]]]()
 
 
@@ -29,10 +30,22 @@ def has_java() -> bool:
     return version is not None and int(version[1]) >= JAVA_VERSION_MIN
 
 
+@cache
+def has_node() -> bool:
+    if shutil.which("node") is None:
+        return False
+    answer = subprocess.run(["node", "--version"], capture_output=True, text=True, timeout=60, check=False)
+    version = re.match(r"v(\d+)", answer.stdout)
+    return version is not None and int(version[1]) >= NODE_VERSION_MIN
+
+
 NEEDS: dict[str, tuple[str, Callable[[], bool]]] = {
+    "needs_chromium": ("Chromium", lambda: shutil.which("chromium") is not None),
+    "needs_go": ("Go", lambda: shutil.which("go") is not None),
     "needs_java": ("Java 17", has_java),
     "needs_kcat": ("kcat", lambda: shutil.which("kcat") is not None),
     "needs_mvn": ("Maven", lambda: shutil.which("mvn") is not None),
+    "needs_node": ("Node 20", has_node),
     "needs_tmpfs": ("the right to mount a file system", can_mount_small_disk),
     "needs_spark": ("PySpark and Java 17", lambda: importlib.util.find_spec("pyspark") is not None and has_java()),
 }

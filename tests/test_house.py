@@ -45,7 +45,7 @@ FOREIGN_PLACES = re.compile(
 )
 
 # Import name to the name it is installed by, where they differ.
-INSTALLED_AS = {"kafka": "kafka-python", "prometheus_client": "prometheus-client"}
+INSTALLED_AS = {"kafka": "kafka-python", "prometheus_client": "prometheus-client", "yaml": "pyyaml"}
 
 
 @cache
