@@ -388,3 +388,13 @@ MigrationHistory.TestCase.settings = settings(
     max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestMigrationHistory = MigrationHistory.TestCase
+
+
+def test_partitions_that_nobody_was_given_before_an_upgrade_get_a_reader() -> None:
+    """Found by chance once: the member that upgrades the group says nothing new, so nothing else asks for a target."""
+    history = MigrationHistory()
+    for _ in range(3):
+        history.all_work()
+    history.widen(count=5)
+    history.replace_process(in_peace=False, is_classic=False, slot=0)
+    history.teardown()

@@ -381,6 +381,13 @@ class SimulatedFiles(Files):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         return node.size if isinstance(node, SimulatedFile) else 0
 
+    def modified_ms_of(self, path: str) -> int:
+        """Nothing of what is simulated depends on the time of day."""
+        self.disk.enter("modified_ms_of", path)
+        if self.disk.find(path) is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return 0
+
     def fallocate(self, fd: int, position: int, size: int) -> None:
         self.disk.enter("fallocate")
         file = self._file(fd)

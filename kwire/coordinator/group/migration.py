@@ -25,7 +25,7 @@ from kwire.coordinator.group.consumer.members import (
     Subscription,
     Target,
 )
-from kwire.coordinator.group.consumer.target import metadata_hash
+from kwire.coordinator.group.consumer.target import NO_TOPICS_HASH, metadata_hash
 from kwire.coordinator.group.embedded import CONSUMERS, read_assignment, read_subscription
 from kwire.coordinator.group.members import Member, selected_protocol
 from kwire.coordinator.group.records import decode_record, encode_group_metadata
@@ -108,7 +108,7 @@ def _as_consumers(classic: ClassicGroup, group: ConsumerGroup, moment: Moment) -
     names = frozenset[str]().union(*(said.topic_names for said in subscriptions.values()))
     for member_id, said in subscriptions.items():
         yield records.subscription_record(group_id, member_id, said)
-    yield records.group_epoch_record(group_id, epoch, metadata_hash(names, group.topics))
+    yield records.group_epoch_record(group_id, epoch, _known_hash(names, group, taken))
     for member_id, target in assigned.items():
         yield records.target_record(group_id, member_id, target)
     yield records.target_epoch_record(group_id, epoch, moment.wall_ms)
@@ -119,6 +119,14 @@ def _as_consumers(classic: ClassicGroup, group: ConsumerGroup, moment: Moment) -
             assigned={topic_id: dict.fromkeys(indexes, epoch) for topic_id, indexes in target.items()},
         )
         yield records.assignment_record(group_id, member_id, current)
+
+
+def _known_hash(names: frozenset[str], group: ConsumerGroup, taken: set[tuple[bytes, int]]) -> int:
+    """Of the topics as the leader saw them. Partitions that it gave to nobody may have come since: then it is left
+    open, and the first look of the new group assigns them."""
+    shapes = filter(None, map(group.topics.find, names))
+    is_all = all((shape.topic_id, index) in taken for shape in shapes for index in range(shape.partition_count))
+    return metadata_hash(names, group.topics) if is_all else NO_TOPICS_HASH
 
 
 def _is_nameless(member: Member) -> bool:
