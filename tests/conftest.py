@@ -18,6 +18,8 @@ hypothesis.settings.load_profile("kwire")
 
 JAVA_VERSION_MIN = 17
 NODE_VERSION_MIN = 20
+# The first that fetches the version which a module asks for.
+GO_MINOR_VERSION_MIN = 21
 _LEFT_OUT = pytest.StashKey[dict[str, list[str]]]()
 
 
@@ -39,9 +41,18 @@ def has_node() -> bool:
     return version is not None and int(version[1]) >= NODE_VERSION_MIN
 
 
+@cache
+def has_go() -> bool:
+    if shutil.which("go") is None:
+        return False
+    answer = subprocess.run(["go", "version"], capture_output=True, text=True, timeout=60, check=False)
+    version = re.search(r"go1\.(\d+)", answer.stdout)
+    return version is not None and int(version[1]) >= GO_MINOR_VERSION_MIN
+
+
 NEEDS: dict[str, tuple[str, Callable[[], bool]]] = {
     "needs_chromium": ("Chromium", lambda: shutil.which("chromium") is not None),
-    "needs_go": ("Go", lambda: shutil.which("go") is not None),
+    "needs_go": ("Go 1.21", has_go),
     "needs_java": ("Java 17", has_java),
     "needs_kcat": ("kcat", lambda: shutil.which("kcat") is not None),
     "needs_mvn": ("Maven", lambda: shutil.which("mvn") is not None),

@@ -57,7 +57,7 @@ def _built(home: Path, name: str, argv_for: Callable[[Path], list[str]]) -> Path
     """The directory appears by one rename, so its existence is the proof that it is complete."""
     if not (home / name).exists():
         if shutil.which("go") is None:
-            raise ChildFailed("Go is missing; install it (Debian: apt-get install golang-go), then run this again")
+            raise ChildFailed("Go is missing; install Go 1.21 or newer, then run this again")
         partial = home.with_name(f"{home.name}.partial-{os.getpid()}")
         partial.mkdir(parents=True)
         try:
