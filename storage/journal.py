@@ -7,8 +7,8 @@ The file is a sequence of frames, each a group of records that is there as a who
     body    (u32 size | bytes) for each record
 
 The head has a CRC of its own, so a damaged size is not mistaken for a frame that was never finished. A frame that is
-cut short by the end of the file was never acknowledged and is cut off; any other bad frame is damage and is reported,
-never skipped.
+cut short by the end of the file, or of which a sector never reached the disk, was never acknowledged and is cut off:
+it can only be the last. Any other bad frame is damage and is reported, never skipped.
 """
 
 from __future__ import annotations
@@ -187,14 +187,12 @@ def decode_journal(path: str, data: bytes) -> tuple[list[bytes], int]:
 def _body_at(path: str, data: bytes, position: int) -> bytes | None:
     """The body of the frame at ``position``, or None when the frame was never finished."""
     rest = data[position : position + _HEAD.size]
-    if len(rest) < _HEAD.size or not any(rest):
-        if any(data[position + len(rest) :]):
-            raise JournalDamaged(f"{path}: bytes after empty space at {position}")
+    if len(rest) < _HEAD.size:
         return None
     size, crc, head_crc = _HEAD.unpack(rest)
-    if crc32c(rest[: _HEAD_FACTS.size]) != head_crc:
-        # A head torn by a power cut has zeros behind it; anything else was a good frame once.
-        if any(data[position + _HEAD.size :]):
+    if not any(rest) or crc32c(rest[: _HEAD_FACTS.size]) != head_crc:
+        # A power cut may lose any sectors of the frame that was being written; anything else was a good frame once.
+        if any(data[position + _HEAD.size :]) and not _is_unfinished(data, position):
             raise JournalDamaged(f"{path}: unreadable frame at {position}")
         return None
     end = position + _HEAD.size + size
@@ -202,18 +200,34 @@ def _body_at(path: str, data: bytes, position: int) -> bytes | None:
         return None
     body = data[position + _HEAD.size : end]
     if crc32c(body) != crc:
-        if not any(data[end:]) and _has_empty_sector(data, position, end):
+        if not any(data[end:]) and _has_empty_sector(data, position + _HEAD.size, end):
             return None
         raise JournalDamaged(f"{path}: damaged frame at {position}")
     return body
 
 
+def _is_unfinished(data: bytes, position: int) -> bool:
+    """Whether a part of what begins here never reached the disk, and nothing that was finished stands behind it."""
+    if len(data) - position > _HEAD.size + FRAME_BYTES_MAX or not _has_empty_sector(data, position, len(data)):
+        return False
+    return not any(_is_frame(data, behind) for behind in range(position + 1, len(data) - _HEAD.size))
+
+
+def _is_frame(data: bytes, position: int) -> bool:
+    size, crc, head_crc = _HEAD.unpack_from(data, position)
+    body_start = position + _HEAD.size
+    if not 0 < size <= len(data) - body_start or crc32c(data[position : position + _HEAD_FACTS.size]) != head_crc:
+        return False
+    return crc32c(data[body_start : body_start + size]) == int(crc)
+
+
 def _has_empty_sector(data: bytes, start: int, end: int) -> bool:
-    """Whether part of the frame never reached the disk, although the file was made long enough for it."""
-    edge = start + _HEAD.size
+    """Whether a sector never reached the disk, although the file was made long enough for it."""
+    edge = start
     while edge < end:
         next_edge = min((edge // _SECTOR_BYTES + 1) * _SECTOR_BYTES, end)
-        if not any(data[edge:next_edge]):
+        # A few zeros are the front of a size; if more than those were lost, more is missing.
+        if next_edge - edge >= _SIZE.size and not any(data[edge:next_edge]):
             return True
         edge = next_edge
     return False

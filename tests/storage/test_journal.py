@@ -218,3 +218,36 @@ def test_any_records_come_back(tmp_path_factory: pytest.TempPathFactory, groups:
     path = tmp_path_factory.mktemp("journal") / "journal"
     write(path, groups)
     assert replay(path) == [record for group in groups for record in group]
+
+
+@settings(max_examples=200)
+@given(
+    before=st.lists(st.integers(1, 700), min_size=1, max_size=3),
+    size=st.integers(1, 3000),
+    lost=st.sets(st.integers(0, 7), min_size=1),
+)
+def test_any_sectors_of_an_unfinished_frame_may_be_lost(
+    tmp_path_factory: pytest.TempPathFactory, before: list[int], size: int, lost: set[int]
+) -> None:
+    path = tmp_path_factory.mktemp("journal") / "journal"
+    sizes = write(path, [*([b"k" * length] for length in before), [b"u" * size]])
+    data = bytearray(path.read_bytes())
+    start, first = sizes[-2], sizes[-2] // 512
+    for sector in lost:
+        at, end = max((first + sector) * 512, start), min((first + sector + 1) * 512, len(data))
+        if at < end:
+            data[at:end] = bytes(end - at)
+    is_whole = bytes(data) == path.read_bytes()
+    path.write_bytes(data)
+    assert replay(path) == [*(b"k" * length for length in before), *([b"u" * size] if is_whole else [])]
+
+
+def test_a_sector_lost_in_front_of_finished_frames_is_damage(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    sizes = write(path, [[b"a" * 600], [b"b" * 2000], [b"c" * 600]])
+    data = bytearray(path.read_bytes())
+    edge = (sizes[1] // 512 + 1) * 512
+    data[sizes[1] : edge] = bytes(edge - sizes[1])
+    path.write_bytes(data)
+    with pytest.raises(JournalDamaged):
+        replay(path)
