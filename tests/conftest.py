@@ -24,39 +24,26 @@ _LEFT_OUT = pytest.StashKey[dict[str, list[str]]]()
 
 
 @cache
+def has_version(program: str, argument: str, pattern: str, minimum: int) -> bool:
+    """Whether the program is there, and the number that `pattern` finds in what it says of itself is large enough."""
+    if shutil.which(program) is None:
+        return False
+    answer = subprocess.run([program, argument], capture_output=True, text=True, timeout=60, check=False)
+    version = re.search(pattern, answer.stdout + answer.stderr)
+    return version is not None and int(version[1]) >= minimum
+
+
 def has_java() -> bool:
-    if shutil.which("java") is None:
-        return False
-    answer = subprocess.run(["java", "-version"], capture_output=True, text=True, timeout=60, check=False)
-    version = re.search(r'version "(\d+)', answer.stderr)
-    return version is not None and int(version[1]) >= JAVA_VERSION_MIN
-
-
-@cache
-def has_node() -> bool:
-    if shutil.which("node") is None:
-        return False
-    answer = subprocess.run(["node", "--version"], capture_output=True, text=True, timeout=60, check=False)
-    version = re.match(r"v(\d+)", answer.stdout)
-    return version is not None and int(version[1]) >= NODE_VERSION_MIN
-
-
-@cache
-def has_go() -> bool:
-    if shutil.which("go") is None:
-        return False
-    answer = subprocess.run(["go", "version"], capture_output=True, text=True, timeout=60, check=False)
-    version = re.search(r"go1\.(\d+)", answer.stdout)
-    return version is not None and int(version[1]) >= GO_MINOR_VERSION_MIN
+    return has_version("java", "-version", r'version "(\d+)', JAVA_VERSION_MIN)
 
 
 NEEDS: dict[str, tuple[str, Callable[[], bool]]] = {
     "needs_chromium": ("Chromium", lambda: shutil.which("chromium") is not None),
-    "needs_go": ("Go 1.21", has_go),
+    "needs_go": ("Go 1.21", lambda: has_version("go", "version", r"go1\.(\d+)", GO_MINOR_VERSION_MIN)),
     "needs_java": ("Java 17", has_java),
     "needs_kcat": ("kcat", lambda: shutil.which("kcat") is not None),
     "needs_mvn": ("Maven", lambda: shutil.which("mvn") is not None),
-    "needs_node": ("Node 20", has_node),
+    "needs_node": ("Node 20", lambda: has_version("node", "--version", r"v(\d+)", NODE_VERSION_MIN)),
     "needs_tmpfs": ("the right to mount a file system", can_mount_small_disk),
     "needs_spark": ("PySpark and Java 17", lambda: importlib.util.find_spec("pyspark") is not None and has_java()),
 }

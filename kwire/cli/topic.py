@@ -2,61 +2,35 @@
 
 import argparse
 import json
-import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from kafka import KafkaAdminClient
-from kafka.errors import KafkaError as ClientError
 from kafka.errors import for_code
 
-REQUEST_TIMEOUT_MS = 30_000
+from kwire.cli.admin_client import print_rows, verb
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="verb")
-    listing = _verb(verbs, "list", "name every topic", list_topics)
+    listing = verb(verbs, "list", "name every topic", list_topics)
     listing.add_argument("--internal", action="store_true", help="internal topics too")
-    creating = _verb(verbs, "create", "create topics", create)
+    creating = verb(verbs, "create", "create topics", create)
     creating.add_argument("names", metavar="TOPIC", nargs="+")
     creating.add_argument("--partitions", type=int, default=-1, help="how many (default: the server's num.partitions)")
     creating.add_argument(
         "--config", metavar="KEY=VALUE", action="append", default=[], help="a topic setting; repeatable"
     )
-    describing = _verb(verbs, "describe", "show partitions, offsets and settings", describe)
+    describing = verb(verbs, "describe", "show partitions, offsets and settings", describe)
     describing.add_argument("names", metavar="TOPIC", nargs="+")
-    deleting = _verb(verbs, "delete", "delete topics and their records", delete)
+    deleting = verb(verbs, "delete", "delete topics and their records", delete)
     deleting.add_argument("names", metavar="TOPIC", nargs="+")
-
-
-def _verb(verbs: Any, name: str, purpose: str, act: Any) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = verbs.add_parser(name, help=purpose)
-    parser.add_argument("--bootstrap-server", metavar="HOST:PORT", default="127.0.0.1:9092")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(run=lambda options: _run(act, options))
-    return parser
-
-
-def _run(act: Any, options: argparse.Namespace) -> int:
-    try:
-        admin = KafkaAdminClient(bootstrap_servers=options.bootstrap_server, request_timeout_ms=REQUEST_TIMEOUT_MS)
-    except (ClientError, OSError) as error:
-        print(f"kwire: no answer from {options.bootstrap_server}: {error}", file=sys.stderr)
-        return 1
-    try:
-        act(admin, options)
-    except (ClientError, ValueError) as error:
-        print(f"kwire: {error}", file=sys.stderr)
-        return 1
-    finally:
-        admin.close()
-    return 0
 
 
 def list_topics(admin: KafkaAdminClient, options: argparse.Namespace) -> None:
     topics = [topic for topic in admin.describe_topics() if options.internal or not topic["is_internal"]]
     rows = [{"topic": topic["name"], "partitions": len(topic["partitions"])} for topic in topics]
-    _print(sorted(rows, key=lambda row: str(row["topic"])), ("topic", "partitions"), options)
+    print_rows(sorted(rows, key=lambda row: str(row["topic"])), ("topic", "partitions"), options)
 
 
 def create(admin: KafkaAdminClient, options: argparse.Namespace) -> None:
@@ -109,7 +83,7 @@ def _describe_one(admin: KafkaAdminClient, topic: dict[str, Any], options: argpa
         )
         return
     print(f"{topic['name']}  id {topic['topic_id']}")
-    _print(sorted(rows, key=lambda row: int(row["partition"])), tuple(rows[0]), options)
+    print_rows(sorted(rows, key=lambda row: int(row["partition"])), tuple(rows[0]), options)
     for name, value in settings.items():
         print(f"{name}={value}")
 
@@ -130,15 +104,3 @@ def _report(results: Sequence[dict[str, Any]], done: str, options: argparse.Name
 def _reason(result: dict[str, Any]) -> str:
     error = for_code(result["error_code"])
     return f"{result['name']}: {result['error_message'] or error.description or error.__name__}"
-
-
-def _print(rows: Sequence[dict[str, Any]], columns: Iterable[str], options: argparse.Namespace) -> None:
-    """A table with aligned columns, or one JSON array."""
-    if options.json:
-        print(json.dumps(rows))
-        return
-    names = list(columns)
-    table = [names, *([str(row[name]) for name in names] for row in rows)]
-    widths = [max(len(line[column]) for line in table) for column in range(len(names))]
-    for line in table:
-        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
