@@ -1,6 +1,6 @@
 """Everybody who looks after the logs while the server runs, together: they are stopped in one order, and counted."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from kwire.broker.cleaning import Cleaning
 from kwire.broker.moves import Moves
@@ -11,8 +11,7 @@ from kwire.broker.upkeep import Upkeep
 from kwire.broker.worker_process import WorkerProcess
 
 
-@dataclass(frozen=True, slots=True)
-class Keepers:
+class Keepers(Struct, frozen=True):
     """`worker` is the process that cleaning and scrub have their work done in."""
 
     syncs: SyncRounds

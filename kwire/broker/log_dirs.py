@@ -7,8 +7,9 @@ what was found is kept where all sizes are (`Topics.stored_bytes`).
 import asyncio
 import os
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from kwire.broker.moves import Moves
 from kwire.broker.topics import Topics
@@ -33,8 +34,7 @@ class ReplicaFacts(NamedTuple):
     is_future: bool = False
 
 
-@dataclass(slots=True)
-class LogDirFacts:
+class LogDirFacts(Struct):
     """`error` says why it is offline."""
 
     path: str

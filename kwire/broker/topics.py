@@ -9,10 +9,11 @@ import logging
 import re
 import uuid
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
+
+from msgspec import Struct
 
 from kwire import topic_config
 from kwire.broker.catalogue import INTERNAL_TOPICS, OFFSETS_TOPIC, Catalogue, TopicFacts, entry_value, look
@@ -85,8 +86,7 @@ class Topic:
         return self.partitions[index] if 0 <= index < len(self.partitions) else None
 
 
-@dataclass(frozen=True, slots=True)
-class NewTopic:
+class NewTopic(Struct, frozen=True):
     """What a creator asks for, checked by `Topics.check`."""
 
     name: str

@@ -1,8 +1,9 @@
 """What every handler is given besides the request: the services of this node, and who asks."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
+
+from msgspec import Struct
 
 from kwire.broker.cold_reads import ColdReads
 from kwire.broker.dynamic_configs import DynamicConfigs
@@ -36,15 +37,13 @@ class Peer(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class NodeFacts:
+class NodeFacts(Struct, frozen=True):
     node_id: int
     cluster_id: str
     rack: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Services:
+class Services(Struct, frozen=True):
     """Everything a handler may use. Built once, in node.py."""
 
     apis: Mapping[int, Api]

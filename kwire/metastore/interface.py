@@ -1,8 +1,9 @@
 """The contract of a metadata store: get, list, compare-and-set."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
+
+from msgspec import Struct
 
 ABSENT = 0
 
@@ -14,8 +15,7 @@ class Entry(NamedTuple):
     revision: int
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Struct, frozen=True):
     """Set `key` to `value` (None removes it), if it still has the expected revision (ABSENT: if it does not exist)."""
 
     key: str

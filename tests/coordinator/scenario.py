@@ -13,9 +13,10 @@ and `consumers`. What consumer groups are asked is in `consumer_scenario.py`.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from kwire.coordinator.group.classic import ClassicGroup
 from kwire.coordinator.group.commands import (

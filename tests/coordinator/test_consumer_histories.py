@@ -1,12 +1,12 @@
 """Whatever consumers, topics, time, the log and restarts do, a consumer group keeps its promises."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from msgspec.structs import replace
 
 from kwire.coordinator.group.commands import CommitOffsets, OffsetToCommit
 from kwire.coordinator.group.consumer.commands import ConsumerHeartbeat, ConsumerHeartbeatAnswer

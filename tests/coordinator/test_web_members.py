@@ -1,9 +1,9 @@
 """Members that speak HTTP, in virtual time: who reads what after joins, leaves and silence, and who may commit."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kwire.coordinator.group.commands import (
     CommitOffsets,

@@ -1,9 +1,9 @@
 """ApiVersions: what is promised is what is served."""
 
-import dataclasses
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kwire.broker.features import Feature, Features, FeatureUpdate, UpgradeType
 from kwire.errors import ErrorCode
@@ -88,7 +88,7 @@ async def test_client_that_means_another_node_must_bootstrap_again(
 async def test_features_are_told_with_their_levels_and_epoch(node: QuietNode, version: int) -> None:
     table = (Feature("old", 1, 4), Feature("young", 0, 2))
     features = Features(node.metastore, (), table)
-    node.services = dataclasses.replace(node.services, features=features)
+    node.services = replace(node.services, features=features)
     epochs = []
     for level in (2, 0):
         await features.update({"young": FeatureUpdate(level, UpgradeType.SAFE_DOWNGRADE)}, validate_only=False)

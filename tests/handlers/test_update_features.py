@@ -1,10 +1,10 @@
 """UpdateFeatures: levels are set together or not at all."""
 
-import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from kwire.broker.features import Feature, Features, UpgradeType
 from kwire.errors import ErrorCode
@@ -19,7 +19,7 @@ BEFORE = {"fixed": 5, "open": 3, "other": 2}
 
 
 def invented(node: QuietNode) -> QuietNode:
-    node.services = dataclasses.replace(node.services, features=Features(node.metastore, (), TABLE))
+    node.services = replace(node.services, features=Features(node.metastore, (), TABLE))
     return node
 
 

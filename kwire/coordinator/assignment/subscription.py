@@ -3,8 +3,9 @@ stand, and who may read a topic?
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
+
+from msgspec import Struct, field
 
 
 class TopicKey(Protocol):
@@ -18,8 +19,7 @@ class TopicKey(Protocol):
 Topic = TypeVar("Topic", bound=TopicKey)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberSubscription(Generic[Topic]):
+class MemberSubscription(Struct, Generic[Topic], frozen=True, kw_only=True):
     """One member, as a strategy sees it.
 
     `owned` is what the assignment before gave it; a static member that came back under a new id brings along what the
@@ -55,8 +55,7 @@ def in_order(members: Mapping[str, MemberSubscription[Any]]) -> list[str]:
     return sorted(members, key=place)
 
 
-@dataclass(frozen=True, slots=True)
-class Readership(Generic[Topic]):
+class Readership(Struct, Generic[Topic], frozen=True):
     """Topics, ascending, that the very same members may read. Members are positions in `in_order`, ascending."""
 
     readers: list[int]

@@ -1,12 +1,12 @@
 """What can be asked of the group coordinator, and what it answers: plain values, no wire types, no callbacks.
 
-A command is compared by identity: two equal heartbeats are still two requests that each get an answer. The two that
-come by the thousand are not frozen, because a frozen one takes three times as long to make; nobody changes them either.
+A command is compared by identity: two equal heartbeats are still two requests that each get an answer.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from kwire.coordinator.group.consumer.commands import CheckIn, CheckOut, ConsumerHeartbeat, DescribeConsumerGroup
 from kwire.coordinator.group.defined import AskFacts, DefineGroup
@@ -19,15 +19,13 @@ NO_OFFSET = -1
 NO_LEADER_EPOCH = -1
 
 
-@dataclass(frozen=True, slots=True)
-class JoinedMember:
+class JoinedMember(Struct, frozen=True):
     member_id: str
     group_instance_id: str | None
     metadata: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JoinAnswer:
+class JoinAnswer(Struct, frozen=True, kw_only=True):
     error: ErrorCode
     generation_id: int = NO_GENERATION
     protocol_type: str | None = None
@@ -38,8 +36,7 @@ class JoinAnswer:
     members: Sequence[JoinedMember] = ()
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class JoinGroup:
+class JoinGroup(Struct, frozen=True, eq=False, kw_only=True):
     group_id: str
     member_id: str = UNKNOWN_MEMBER
     group_instance_id: str | None = None
@@ -60,16 +57,14 @@ class JoinGroup:
         return JoinAnswer(error=error, member_id=self.member_id)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SyncAnswer:
+class SyncAnswer(Struct, frozen=True, kw_only=True):
     error: ErrorCode
     protocol_type: str | None = None
     protocol_name: str | None = None
     assignment: bytes = b""
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class SyncGroup:
+class SyncGroup(Struct, frozen=True, eq=False, kw_only=True):
     group_id: str
     generation_id: int
     member_id: str
@@ -82,8 +77,7 @@ class SyncGroup:
         return SyncAnswer(error=error)
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class Heartbeat:
+class Heartbeat(Struct, frozen=True, eq=False, kw_only=True):
     group_id: str
     generation_id: int
     member_id: str
@@ -93,22 +87,19 @@ class Heartbeat:
         return error
 
 
-@dataclass(frozen=True, slots=True)
-class LeavingMember:
+class LeavingMember(Struct, frozen=True):
     member_id: str
     group_instance_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class LeaveAnswer:
+class LeaveAnswer(Struct, frozen=True):
     """`member_errors` stands in the order of the command's members; empty if the whole command was refused."""
 
     error: ErrorCode
     member_errors: Sequence[ErrorCode] = ()
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class LeaveGroup:
+class LeaveGroup(Struct, frozen=True, eq=False, kw_only=True):
     group_id: str
     members: Sequence[LeavingMember]
 
@@ -125,8 +116,7 @@ class OffsetToCommit(NamedTuple):
     topic_id: bytes = ZERO_UUID
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class CommitOffsets:
+class CommitOffsets(Struct, frozen=True, eq=False, kw_only=True):
     """Answered by one error for each offset, in order."""
 
     group_id: str
@@ -153,26 +143,22 @@ class CommittedOffset(NamedTuple):
     topic_id: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class TopicToFetch:
+class TopicToFetch(Struct, frozen=True):
     topic: str
     partitions: Sequence[int]
 
 
-@dataclass(frozen=True, slots=True)
-class FetchedTopic:
+class FetchedTopic(Struct, frozen=True):
     topic: str
     offsets: Sequence[tuple[int, CommittedOffset | None]]
 
 
-@dataclass(frozen=True, slots=True)
-class FetchAnswer:
+class FetchAnswer(Struct, frozen=True):
     error: ErrorCode
     topics: Sequence[FetchedTopic] = ()
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class FetchOffsets:
+class FetchOffsets(Struct, frozen=True, eq=False, kw_only=True):
     """`topics` None asks for everything the group has committed.
 
     A member of a consumer group says who it is, since OffsetFetch 9; nobody else does.
@@ -187,22 +173,19 @@ class FetchOffsets:
         return FetchAnswer(error)
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionOfTopic:
+class PartitionOfTopic(Struct, frozen=True):
     topic: str
     partition: int
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteOffsetsAnswer:
+class DeleteOffsetsAnswer(Struct, frozen=True):
     """`errors` stands in the order of the command's partitions; empty if the whole command was refused."""
 
     error: ErrorCode
     errors: Sequence[ErrorCode] = ()
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class DeleteOffsets:
+class DeleteOffsets(Struct, frozen=True, eq=False, kw_only=True):
     group_id: str
     partitions: Sequence[PartitionOfTopic]
 
@@ -210,8 +193,7 @@ class DeleteOffsets:
         return DeleteOffsetsAnswer(error)
 
 
-@dataclass(frozen=True, slots=True)
-class DescribedMember:
+class DescribedMember(Struct, frozen=True):
     member_id: str
     group_instance_id: str | None
     client_id: str
@@ -220,8 +202,7 @@ class DescribedMember:
     assignment: bytes = b""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribeAnswer:
+class DescribeAnswer(Struct, frozen=True, kw_only=True):
     """A classic group as people see it. The protocol and the members' bytes are known only while it is Stable."""
 
     error: ErrorCode
@@ -232,16 +213,14 @@ class DescribeAnswer:
     members: Sequence[DescribedMember] = ()
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class DescribeGroup:
+class DescribeGroup(Struct, frozen=True, eq=False, kw_only=True):
     group_id: str
 
     def refused(self, error: ErrorCode) -> DescribeAnswer:
         return DescribeAnswer(error=error)
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class DeleteGroup:
+class DeleteGroup(Struct, frozen=True, eq=False, kw_only=True):
     """Delete a group that has no members, with all its offsets."""
 
     group_id: str
@@ -257,14 +236,12 @@ class ListedGroup(NamedTuple):
     kind: str
 
 
-@dataclass(frozen=True, slots=True)
-class ListAnswer:
+class ListAnswer(Struct, frozen=True):
     error: ErrorCode
     groups: Sequence[ListedGroup] = ()
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class ListGroups:
+class ListGroups(Struct, frozen=True, eq=False, kw_only=True):
     """The groups of one shard, those whose state and kind are asked for; an empty set asks for all.
 
     `group_id` is any name that falls on the shard. States and kinds are in lower case.
@@ -278,16 +255,14 @@ class ListGroups:
         return ListAnswer(error)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class DoChore:
+class DoChore(Struct, frozen=True, eq=False):
     """The next portion of the shard's background work is due. Asked by the shard itself."""
 
     def refused(self, error: ErrorCode) -> ErrorCode:
         return error
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PassTime:
+class PassTime(Struct, frozen=True, eq=False):
     """A deadline of the group may have passed. Asked by the shard itself; nobody waits for an answer."""
 
     group_id: str

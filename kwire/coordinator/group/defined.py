@@ -1,20 +1,19 @@
 """What can be asked about a group that is defined outside the coordinator: that it be there, and how it stands."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from kwire.errors import ErrorCode
 
 
-@dataclass(frozen=True, slots=True)
-class DefineAnswer:
+class DefineAnswer(Struct, frozen=True):
     error: ErrorCode
     message: str | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class DefineGroup:
+class DefineGroup(Struct, frozen=True, eq=False, kw_only=True):
     """Let there be a consumer group of this name, though it has no members yet: everybody sees it from now on."""
 
     group_id: str
@@ -33,8 +32,7 @@ class GroupFacts(NamedTuple):
     rebalanced_wall_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class FactsAnswer:
+class FactsAnswer(Struct, frozen=True):
     """`facts` is None if there is no such group. `committed` are the partitions of the topic that have an offset, with
     the id of the topic it was committed for."""
 
@@ -43,8 +41,7 @@ class FactsAnswer:
     committed: Sequence[tuple[int, bytes]] = field(default_factory=tuple)
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class AskFacts:
+class AskFacts(Struct, frozen=True, eq=False, kw_only=True):
     group_id: str
     topic: str
 

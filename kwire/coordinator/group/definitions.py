@@ -6,8 +6,9 @@ taken back, whoever comes and goes. `DefinedGroups` lets the coordinator see it 
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, NamedTuple
+
+from msgspec.structs import replace
 
 from kwire.broker.ordered_keys import OrderedKeys
 from kwire.coordinator.assignment import STRATEGIES

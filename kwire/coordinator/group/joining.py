@@ -1,6 +1,6 @@
 """JoinGroup of a classic group: who is let in, under which id, and whether that takes a rebalance."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kwire.coordinator.group.classic import NEW_MEMBER_JOIN_TIMEOUT_MS, ClassicGroup, Phase
 from kwire.coordinator.group.commands import UNKNOWN_MEMBER, JoinAnswer, JoinGroup

@@ -8,8 +8,9 @@ Either way the old group is taken back and the new one written in one batch: aft
 """
 
 from collections.abc import Collection, Iterable
-from dataclasses import replace
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from kwire.coordinator.group.classic import ClassicGroup, Phase
 from kwire.coordinator.group.commands import JoinAnswer, JoinGroup

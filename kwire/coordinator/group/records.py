@@ -5,8 +5,9 @@ group are in `consumer/records.py`. Other types are left alone.
 """
 
 import struct
-from dataclasses import dataclass
 from typing import TypeVar
+
+from msgspec import Struct
 
 from kwire.coordinator.group.consumer.records import ConsumerGroupRecord, decode_consumer_record
 from kwire.coordinator.runtime import KeyValue
@@ -41,14 +42,12 @@ V = TypeVar("V")
 _PREFIX = struct.Struct(">h")
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetCommitRecord:
+class OffsetCommitRecord(Struct, frozen=True):
     key: OffsetCommitKey
     value: OffsetCommitValue | None
 
 
-@dataclass(frozen=True, slots=True)
-class GroupMetadataRecord:
+class GroupMetadataRecord(Struct, frozen=True):
     group_id: str
     value: GroupMetadataValue | None
 

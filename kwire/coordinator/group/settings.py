@@ -1,11 +1,11 @@
 """What an operator can set about groups; defaults are Kafka's."""
 
-from dataclasses import dataclass
 from enum import Enum
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupSettings:
+
+class GroupSettings(Struct, frozen=True, kw_only=True):
     initial_rebalance_delay_ms: int = 3_000
     min_session_timeout_ms: int = 6_000
     max_session_timeout_ms: int = 1_800_000
@@ -40,8 +40,7 @@ class MigrationPolicy(Enum):
         return self in (MigrationPolicy.DOWNGRADE, MigrationPolicy.BIDIRECTIONAL)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerSettings:
+class ConsumerSettings(Struct, frozen=True, kw_only=True):
     """Of consumer groups (KIP-848). A group may have its own; the coordinator is given a function that knows them."""
 
     session_timeout_ms: int = 45_000

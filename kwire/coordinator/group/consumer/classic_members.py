@@ -8,7 +8,9 @@ owns, is told what it may keep, and joins again without the rest.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kwire.coordinator.group.commands import (
     UNKNOWN_MEMBER,
@@ -42,8 +44,7 @@ from kwire.wire.records.consumer_group import ClassicMemberMetadata, ClassicProt
 # JoinGroup
 
 
-@dataclass(frozen=True, slots=True)
-class Joining:
+class Joining(Struct, frozen=True):
     """A join that may be: who joins, and what it says of itself."""
 
     command: JoinGroup

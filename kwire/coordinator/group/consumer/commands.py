@@ -1,7 +1,8 @@
 """What can be asked of a consumer group, and what it answers: plain values, as in `group/commands.py`."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from kwire.coordinator.group.consumer.reconciliation import Owned
 from kwire.errors import ErrorCode
@@ -9,8 +10,7 @@ from kwire.errors import ErrorCode
 NO_TIMEOUT = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerHeartbeatAnswer:
+class ConsumerHeartbeatAnswer(Struct, frozen=True, kw_only=True):
     """`assignment` is None where the member is to go on with what it has; partitions are ascending."""
 
     error: ErrorCode
@@ -21,12 +21,8 @@ class ConsumerHeartbeatAnswer:
     assignment: Mapping[bytes, Sequence[int]] | None = None
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class ConsumerHeartbeat:
-    """A member joins (epoch 0), goes on, or leaves (-1, or -2 for a static one). None means unchanged.
-
-    Not frozen, because a frozen one takes three times as long to make; nobody changes it either.
-    """
+class ConsumerHeartbeat(Struct, frozen=True, eq=False, kw_only=True):
+    """A member joins (epoch 0), goes on, or leaves (-1, or -2 for a static one). None means unchanged."""
 
     group_id: str
     member_id: str
@@ -49,8 +45,7 @@ class ConsumerHeartbeat:
         return ConsumerHeartbeatAnswer(error=error)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribedConsumer:
+class DescribedConsumer(Struct, frozen=True, kw_only=True):
     member_id: str
     member_epoch: int
     instance_id: str | None
@@ -64,8 +59,7 @@ class DescribedConsumer:
     is_classic: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribeConsumerAnswer:
+class DescribeConsumerAnswer(Struct, frozen=True, kw_only=True):
     error: ErrorCode
     message: str | None = None
     state: str = ""
@@ -75,16 +69,14 @@ class DescribeConsumerAnswer:
     members: Sequence[DescribedConsumer] = ()
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class DescribeConsumerGroup:
+class DescribeConsumerGroup(Struct, frozen=True, eq=False, kw_only=True):
     group_id: str
 
     def refused(self, error: ErrorCode) -> DescribeConsumerAnswer:
         return DescribeConsumerAnswer(error=error)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckInAnswer:
+class CheckInAnswer(Struct, frozen=True, kw_only=True):
     """`assigned` is by topic id, ascending. `is_rebalancing`: there is more to come, or to give up."""
 
     error: ErrorCode
@@ -95,8 +87,7 @@ class CheckInAnswer:
     session_timeout_ms: int = 0
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class CheckIn:
+class CheckIn(Struct, frozen=True, eq=False, kw_only=True):
     """A member is there. `owned` is what it still reads of what it may have to give up."""
 
     group_id: str
@@ -107,8 +98,7 @@ class CheckIn:
         return CheckInAnswer(error=error)
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class CheckOut:
+class CheckOut(Struct, frozen=True, eq=False, kw_only=True):
     """A member leaves. Answered like a check-in."""
 
     group_id: str

@@ -6,7 +6,9 @@ heartbeats change nothing; they are answered after a few comparisons.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kwire.coordinator.group.consumer import records
 from kwire.coordinator.group.consumer.commands import NO_TIMEOUT, ConsumerHeartbeat, ConsumerHeartbeatAnswer
@@ -118,8 +120,7 @@ def go_on_searching(group: ConsumerGroup, moment: Moment, result: Result) -> Non
 # The member
 
 
-@dataclass(frozen=True, slots=True)
-class Who:
+class Who(Struct, frozen=True):
     """The member that asks: what is known of it, and of the process it takes the place of."""
 
     member_id: str

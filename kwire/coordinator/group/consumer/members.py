@@ -1,9 +1,10 @@
 """A member of a consumer group: what it said of itself, and what it has."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import IntEnum
 from types import MappingProxyType
+
+from msgspec import Struct, field
 
 from kwire.wire.records.consumer_group import ClassicMemberMetadata
 
@@ -37,8 +38,7 @@ class MemberState(IntEnum):
         return cls(code) if code in cls._value2member_map_ else cls.UNKNOWN
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subscription:
+class Subscription(Struct, frozen=True, kw_only=True):
     """What a member says of itself. `classic` is what it said by the classic protocol, if it came that way."""
 
     instance_id: str | None = None
@@ -52,8 +52,7 @@ class Subscription:
     classic: ClassicMemberMetadata | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CurrentAssignment:
+class CurrentAssignment(Struct, frozen=True, kw_only=True):
     """What a member has, and has to give up, at its epoch."""
 
     member_epoch: int = 0

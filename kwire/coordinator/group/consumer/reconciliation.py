@@ -5,7 +5,9 @@ to the epoch of the target and is given what is free; what others still have fol
 """
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kwire.coordinator.group.consumer.members import (
     NOTHING,
@@ -20,8 +22,7 @@ from kwire.errors import ErrorCode, KafkaError
 Owned = Mapping[bytes, Collection[int]] | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class Surroundings(Struct, frozen=True, kw_only=True):
     """All that a member's next step depends on besides the member."""
 
     target_epoch: int

@@ -6,8 +6,9 @@ A record of a group says one thing of it, and a tombstone takes that back. What 
 
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from kwire.coordinator.group.consumer.members import CurrentAssignment, MemberState, Partitions, Subscription, Target
 from kwire.coordinator.runtime import KeyValue
@@ -56,8 +57,7 @@ UNKNOWN_ASSIGNMENT_EPOCH = 0
 _PREFIX = struct.Struct(">h")
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerGroupRecord:
+class ConsumerGroupRecord(Struct, frozen=True):
     """`subject` is the member or the expression that it is about; empty if it is the group."""
 
     kind: int

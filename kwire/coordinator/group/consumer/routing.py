@@ -6,7 +6,8 @@ One with members may change its kind while it works; `migration.py` says how, an
 """
 
 from collections.abc import Callable, Collection
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from kwire.coordinator.group import migration
 from kwire.coordinator.group.classic import ClassicGroup, Phase
