@@ -14,10 +14,11 @@ import struct
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from typing import Final
 
 from crc32c import crc32c
+from msgspec import Struct
+from msgspec.structs import replace
 
 from storage.files import Files
 
@@ -34,8 +35,7 @@ _EPOCH: Final = struct.Struct(">iq")
 _RETIRED: Final = 2**63
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
+class Checkpoint(Struct, frozen=True):
     """``is_clean``: nothing was open any more, everything was synced, and the last file ends at ``position``."""
 
     boot_id: str

@@ -21,8 +21,9 @@ be read was written that way by a client: it stays as it is and is counted.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec import Struct, field
 
 from storage.batch import is_intact
 from storage.batch_walk import Pace, SealedSegment, SegmentFile, StoredBatch
@@ -42,8 +43,7 @@ RELATIVE_OFFSET_MAX: Final = 0x7FFFFFFF
 GROUP_SEGMENTS_MAX: Final = 64
 
 
-@dataclass(frozen=True, slots=True)
-class CompactionJob:
+class CompactionJob(Struct, frozen=True):
     """What to compact. ``segments`` are sealed, whole and without a hole between them, from the log's first one on.
 
     ``producers`` is what :meth:`ProducerStates.encode` says of the producers that are still known. Nothing at or above
@@ -62,8 +62,7 @@ class CompactionJob:
     index_interval_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentGroup:
+class SegmentGroup(Struct, frozen=True):
     """Some neighbouring segments of the log and the one that may take their place.
 
     Groups may be swapped one by one, in order: behind each of them the log is compacted up to ``clean_upto``.
@@ -74,8 +73,7 @@ class SegmentGroup:
     clean_upto: int
 
 
-@dataclass(slots=True)
-class Compacted:
+class Compacted(Struct):
     """What came of it. No groups and the old ``clean_upto``: nothing could be done."""
 
     clean_upto: int

@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from copy import copy
-from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple
 
 from crc32c import crc32c
+from msgspec.structs import replace
 
 from storage.batch import BatchHeader, stamp_append_time
 from storage.checkpoint import Checkpoint

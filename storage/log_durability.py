@@ -14,7 +14,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from storage.checkpoint import Checkpoint, CheckpointFile
 from storage.errors import DamagedLog, DiskFailure, LogClosed, StorageError, StorageFailed, disk_errors

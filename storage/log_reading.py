@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from storage.epochs import LeaderEpochs
 from storage.errors import LogClosed, OffsetOutOfRange, QuarantinedRange, disk_errors
@@ -22,8 +23,7 @@ from storage.times import TimestampAndOffset, first_at_or_after, largest
 from storage.windows import EMPTY
 
 
-@dataclass(frozen=True, slots=True)
-class Damage:
+class Damage(Struct, frozen=True):
     """Bytes that are neither batches nor empty: the log is served up to ``offset`` and takes no appends."""
 
     path: str
@@ -32,8 +32,7 @@ class Damage:
     reason: str
 
 
-@dataclass(slots=True)
-class LogState:
+class LogState(Struct):
     """What a log starts from: nothing, or what :mod:`storage.recovery` found."""
 
     segments: list[LogSegment]

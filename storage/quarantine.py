@@ -10,10 +10,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable
-from dataclasses import astuple, dataclass
 from typing import Final
 
 from crc32c import crc32c
+from msgspec import Struct
+from msgspec.structs import astuple
 
 from storage.files import Files
 
@@ -24,8 +25,7 @@ QUARANTINES_MAX: Final = 1000
 _VERSION: Final = 1
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Quarantine:
+class Quarantine(Struct, frozen=True, order=True):
     """``size_bytes`` bytes from ``position`` on in the segment of ``segment_base``, where offsets from
     ``start_offset`` up to and without ``end_offset`` were. No bytes at all: the records are missing."""
 

@@ -15,8 +15,9 @@ import os
 from bisect import bisect_right
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from storage.batch import BatchHeader
 from storage.checkpoint import Checkpoint, CheckpointFile

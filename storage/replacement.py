@@ -18,8 +18,9 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from storage.checkpoint import Checkpoint, CheckpointFile
 from storage.errors import DamagedLog, DiskFailure, LogClosed, StorageFailed, disk_errors
@@ -35,8 +36,7 @@ NEW_SUFFIX: Final = ".new"
 SwapEnd = Callable[[DiskFailure | None], list[LogSegment]]
 
 
-@dataclass(frozen=True, slots=True)
-class NewSegment:
+class NewSegment(Struct, frozen=True):
     """A segment whose bytes are in ``<base>.log.new``, synced, and its index with a seal in ``<base>.index.new``."""
 
     base_offset: int
@@ -47,8 +47,7 @@ class NewSegment:
     index: SparseIndex
 
 
-@dataclass(frozen=True, slots=True)
-class Manifest:
+class Manifest(Struct, frozen=True):
     """Which segments go and which come, by base offset; compaction has then looked at all below ``clean_upto``."""
 
     remove: tuple[int, ...]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from storage.format import CREATE_TIME
 
@@ -11,8 +12,7 @@ from storage.format import CREATE_TIME
 Background = Callable[[Callable[[], None]], None]
 
 
-@dataclass(frozen=True, slots=True)
-class LogSettings:
+class LogSettings(Struct, frozen=True):
     """Kafka's names and defaults, in bytes and milliseconds."""
 
     segment_bytes: int = 1024 * 1024 * 1024

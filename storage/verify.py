@@ -14,11 +14,12 @@ from __future__ import annotations
 import os
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
 from crc32c import crc32c
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from storage.files import Files
 from storage.format import (
@@ -63,8 +64,7 @@ class Kind(StrEnum):
     STRAY = "stray file"
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """``is_sound``: worth knowing, but nothing is lost and the next start deals with it."""
 
     kind: Kind
@@ -77,8 +77,7 @@ class Finding:
     end_offset: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentJob:
+class SegmentJob(Struct, frozen=True):
     """What is known of a segment before it is read.
 
     ``next_base``: where the next segment begins, or where the log ends if that is certain. ``known_offset``: records
@@ -107,8 +106,7 @@ class SegmentJob:
         return os.path.join(self.directory, self.index_name)
 
 
-@dataclass(frozen=True, slots=True)
-class Survey:
+class Survey(Struct, frozen=True):
     """Made at the first place that is wrong: where the ranges are that cannot be read, and how the segment ends."""
 
     ranges: tuple[Quarantine, ...]
@@ -117,8 +115,7 @@ class Survey:
     reason: str
 
 
-@dataclass(slots=True)
-class SegmentReport:
+class SegmentReport(Struct):
     """How far the walk has come and what it has found. ``is_gone``: the file went, or became another, meanwhile."""
 
     position: int

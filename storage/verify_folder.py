@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
+
+from msgspec import Struct, field
 
 from storage.checkpoint import CHECKPOINT_NAME, Checkpoint, decode_checkpoint
 from storage.errors import DamagedLog, JournalDamaged
@@ -44,8 +45,7 @@ _PARTITION_FOLDER: Final = re.compile(r"(.+)-(\d+)")
 _SEGMENT: Final = re.compile(r"(\d{20})\.(log|index)")
 
 
-@dataclass(slots=True)
-class FolderPlan:
+class FolderPlan(Struct):
     """One partition: its segments, in order, and what was found without reading them."""
 
     directory: str

@@ -15,11 +15,11 @@ never cut, nor is anything that is known to have been synced.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
 from crc32c import crc32c
+from msgspec import Struct
 
 from storage.batch import BatchHeader
 from storage.format import (
@@ -56,8 +56,7 @@ class Ending(Enum):
     DAMAGED = "damaged"
 
 
-@dataclass(slots=True)
-class Walked:
+class Walked(Struct):
     """What is known of a segment: batches and ranges up to ``position``, and what follows there."""
 
     index: SparseIndex

@@ -5,12 +5,12 @@ import json
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from construct import ConstructError
+from msgspec.structs import asdict
 
 from kwire.cli.log_batches import Place, batches_of, decoded_records
 from kwire.cli.log_text import batch_line, place_line, plain_bytes, printable, record_line

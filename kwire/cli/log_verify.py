@@ -9,9 +9,11 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import asdict
 
 from kwire.cli.log_processes import CheckFailed, plan_all, verify_all
 from kwire.cli.progress import Progress, duration_text, size_text
@@ -27,8 +29,7 @@ FINDINGS_SHOWN_MAX = 100
 _COLUMNS = ("topic", "partitions", "segments", "batches", "records", "bytes", "damage", "notes")
 
 
-@dataclass(slots=True)
-class Tally:
+class Tally(Struct):
     """What was read of one topic."""
 
     topic: str
@@ -46,8 +47,7 @@ class Tally:
             self.notes += finding.is_sound
 
 
-@dataclass(slots=True)
-class Outcome:
+class Outcome(Struct):
     """Everything that was found. `left_out`: findings beyond what one segment's report holds."""
 
     topics: dict[str, Tally] = field(default_factory=dict)

@@ -3,12 +3,12 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 import pytest
 from crc32c import crc32c
+from msgspec.structs import replace
 
 from kwire.broker import scrub as scrub_module
 from kwire.broker.partition import Partition

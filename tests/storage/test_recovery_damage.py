@@ -1,11 +1,11 @@
 """Damaged logs: what is bad is set apart once and for ever, and everything else is read and written on."""
 
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from storage.batch import parse_header
 from storage.checkpoint import CHECKPOINT_NAME, CheckpointFile

@@ -5,12 +5,12 @@ import os
 import pickle
 import random
 import struct
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from storage.batch import parse_header
 from storage.files import Files

@@ -2,8 +2,9 @@
 
 import struct
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from storage.batch import BatchHeader, Record, build_batch, parse_header, read_records
 from storage.batch_walk import SealedSegment
@@ -104,7 +105,7 @@ class CompactableFolder:
             segment_bytes=self.segment_bytes,
             index_interval_bytes=256,
         )
-        return replace(job, **changes)  # type: ignore[arg-type]
+        return replace(job, **changes)
 
     def compact(self, **changes: int | bytes | tuple[SealedSegment, ...]) -> Compacted:
         """Compact and swap, as a log would."""
