@@ -11,10 +11,11 @@ from benchmark.rooms.nats import NATS
 from benchmark.rooms.options import MANY_ROOMS
 from benchmark.rooms.stage import BOTH, RoomWork, Stage, load, servers
 from benchmark.samples import MEGABYTE, Sample, anonymous_mb, observe
-from benchmark.servers import RunningServer
+from benchmark.servers import KWIRE, RunningServer
 from benchmark.works import Outcome
 
-CONNECTIONS = 16
+# NATS takes many at a time on each connection; kwire makes one room at a time for each, and many for many.
+CONNECTIONS = {NATS: 16, KWIRE: 256}
 
 
 def name_of(rooms: int) -> str:
@@ -29,7 +30,8 @@ def run(stage: Stage, round_number: int, names: Sequence[str]) -> Iterator[Sampl
     sizes = stage.options.sizes
     for rooms in sizes.rooms:
         with servers(stage, names) as (server,):
-            make = partial(load, stage, server, "rooms", count=rooms, connections=CONNECTIONS)
+            connections = CONNECTIONS[server.product.name]
+            make = partial(load, stage, server, "rooms", count=rooms, connections=connections)
             yield observe(server, round_number, name_of(rooms), partial(_weighed, server, rooms, make))
     if NATS in names:
         with servers(stage, names) as (server,):
