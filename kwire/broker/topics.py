@@ -54,6 +54,8 @@ PARTITIONS_MAX = 10_000
 DELETIONS_PER_TURN = 10
 # To give a partition its settings takes microseconds; after this many the loop gets its turn.
 SETTINGS_PER_TURN = 500
+# So many times the logs that may stay open are open: too many came at once.
+CROWDED_FACTOR = 2
 # Most topics of a large node are configured like many others, and share what was parsed for the first of them.
 SHARED_SETTINGS_MAX = 1000
 
@@ -192,6 +194,11 @@ class Topics:
         if partition.is_fetched:
             self.note_fetch(partition)
         return True
+
+    @property
+    def is_crowded(self) -> bool:
+        """Far more logs are open than should be."""
+        return len(self.open_partitions) > CROWDED_FACTOR * self._config.log.open_max
 
     def note_fetch(self, partition: Partition) -> None:
         """It was read since somebody looked: of a room that is noted, as of now."""

@@ -15,9 +15,11 @@ ROUND_SECONDS = 60.0
 LOGS_PER_TURN = 200
 # How often somebody looks whether too many logs are open; that takes no longer for many than for few.
 COUNT_SECONDS = 1.0
-# To park a log takes a few system calls, to pass one by takes a microsecond.
+# To park a log takes a few system calls, to pass one by takes a microsecond. Who opens many in a turn brings as much
+# parking: otherwise the number would rise without a bound.
 PARKS_PER_TURN = 4
-TRIES_PER_TURN = 100
+PARKS_PER_OPENED = 2
+TRIES_PER_PARK = 25
 NO_BOUND = 2**63
 
 
@@ -40,6 +42,7 @@ class Upkeep:
         # What had been appended to a partition when it was last in turn to be parked.
         self._marks: dict[Partition, int] = {}
         self._passed_count = 0
+        self._opened_count = 0
         self.parked_count = 0
         topics.on_opened = self.opened
 
@@ -69,6 +72,7 @@ class Upkeep:
 
     def opened(self) -> None:
         """A log has been opened: begin to park at once if they are too many."""
+        self._opened_count += 1
         if not self._is_parking and len(self._topics.open_partitions) > self._open_max:
             self._parking.cancel()
             self._is_parking = True
@@ -79,7 +83,8 @@ class Upkeep:
         opened = self._topics.open_partitions
         excess = len(opened) - self._open_max
         if excess > 0:
-            self._try_to_park(min(excess, PARKS_PER_TURN))
+            self._try_to_park(min(excess, max(PARKS_PER_TURN, PARKS_PER_OPENED * self._opened_count)))
+        self._opened_count = 0
         self._is_parking = len(opened) > self._open_max and self._passed_count < len(opened)
         if self._is_parking:
             self._parking = self._loop.call_soon(self._park_some)
@@ -91,7 +96,7 @@ class Upkeep:
     def _try_to_park(self, wanted: int) -> None:
         """Go on at the partition that is next in turn; those that cannot be parked go to the end of the queue."""
         opened = self._topics.open_partitions
-        for _ in range(TRIES_PER_TURN):
+        for _ in range(wanted * TRIES_PER_PARK):
             partition = next(iter(opened), None)
             if partition is None:
                 return

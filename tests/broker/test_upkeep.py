@@ -140,6 +140,25 @@ async def test_parking_is_done_a_few_at_a_time(node: QuietNode, monkeypatch: pyt
 
 
 @in_loop
+async def test_who_opens_many_in_a_turn_brings_as_much_parking(
+    node: QuietNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "PARKS_PER_TURN", 1)
+    bounded = Upkeep(node.topics, node.clock, EXPIRATION_MS, 4)
+    topic = await node.create("many", 40)
+    most = 0
+    for number in range(0, 40, 4):
+        for partition in topic.partitions[number : number + 4]:
+            partition.log  # noqa: B018  opening is what it takes
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        most = max(most, len(node.topics.open_partitions))
+    # What one turn brings, beside those that may stay.
+    assert most <= 8
+    bounded.close()
+
+
+@in_loop
 async def test_logs_that_are_all_in_use_are_asked_again_later(node: QuietNode, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upkeep, "COUNT_SECONDS", 0.001)
     partitions = await opened(node, 3)

@@ -10,6 +10,10 @@ from itertools import islice
 from kwire.broker.topics import NewTopic, Topic, Topics
 from kwire.errors import ErrorCode, KafkaError
 
+# While far too many logs are open, what is wanted waits until some have been put away; not longer than this, because it
+# may be others that hold them.
+CROWDED_LOOK_SECONDS = 0.01
+CROWDED_SECONDS_MAX = 5.0
 # To check the settings of a topic takes some twenty microseconds; more wait for the next commit.
 ROOMS_PER_COMMIT = 100
 
@@ -43,6 +47,7 @@ class RoomMaking:
 
     async def _make_wanted(self) -> None:
         while self._wanted:
+            await self._wait_for_room()
             some = [new for new, _ in islice(self._wanted.values(), ROOMS_PER_COMMIT)]
             try:
                 await self._topics.create(some)
@@ -56,6 +61,13 @@ class RoomMaking:
                 continue
             for new in some:
                 self._end(new)
+
+    async def _wait_for_room(self) -> None:
+        """Each room brings a log that is open, and to put one away takes longer than to make one."""
+        loop = asyncio.get_running_loop()
+        give_up_at = loop.time() + CROWDED_SECONDS_MAX
+        while self._topics.is_crowded and loop.time() < give_up_at:
+            await asyncio.sleep(CROWDED_LOOK_SECONDS)
 
     async def _make_alone(self, new: NewTopic) -> None:
         try:

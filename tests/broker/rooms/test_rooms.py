@@ -162,6 +162,32 @@ async def test_rooms_wanted_at_once_are_made_with_few_commits(node: RoomsNode, m
 
 
 @in_loop
+async def test_new_rooms_wait_while_far_too_many_logs_are_open(tmp_path: Path) -> None:
+    with RoomsNode(tmp_path, "kwire.log.open.max=16") as node:
+        topic = await node.create("hot", 33)
+        for partition in topic.partitions:
+            partition.log  # noqa: B018  opening is what it takes
+        wanting = asyncio.ensure_future(node.rooms.get_or_create("lobby"))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert node.rooms.count == 0
+        assert node.topics.park(topic.partitions[0])
+        assert (await wanting).name == "lobby"
+
+
+@in_loop
+async def test_rooms_are_made_in_the_end_though_nobody_puts_logs_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room_making, "CROWDED_SECONDS_MAX", 0.05)
+    with RoomsNode(tmp_path, "kwire.log.open.max=16") as node:
+        topic = await node.create("hot", 33)
+        for partition in topic.partitions:
+            partition.log  # noqa: B018  opening is what it takes
+        assert (await node.rooms.get_or_create("lobby")).name == "lobby"
+
+
+@in_loop
 async def test_room_that_cannot_be_does_not_keep_others_from_being_made(node: RoomsNode) -> None:
     names = ["a.b", "a_b", "c", "__d", "e"]
     outcomes = await asyncio.gather(*(node.rooms.get_or_create(name) for name in names), return_exceptions=True)
