@@ -7,6 +7,7 @@ does not say is filled in, and a value that is no JSON is shown as text, or as b
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import NamedTuple
 
 from kwire.broker.events.json_text import checked_json as checked_json
@@ -26,6 +27,7 @@ METADATA_MAX = 100
 METADATA_NAME_BYTES_MAX = 256
 # Types, and names of metadata, that are remembered of one source; then all are forgotten at once.
 REMEMBERED_MAX = 16
+TIMES_REMEMBERED = 1024
 
 DEFAULT_TYPE = "message"
 JSON_TYPE = b"application/json"
@@ -68,6 +70,8 @@ class Event(NamedTuple):
     size_bytes: int
 
 
+# A moment is written when it is published and shown a little later; events that come together share it.
+@lru_cache(TIMES_REMEMBERED)
 def time_text(timestamp_ms: int) -> str:
     """ISO 8601, UTC, with milliseconds: 2026-05-17T09:30:00.250Z. What no calendar has is shown as its nearest end."""
     try:
