@@ -13,7 +13,7 @@ from construct import Construct, ConstructError
 
 from kwire.cli.wire_input import NotHex, bytes_of, hex_bytes
 from kwire.cli.wire_text import frame_json, frame_lines
-from kwire.wire.messages import APIS
+from kwire.wire.apis import APIS
 from kwire.wire.messages.api_versions import API_VERSIONS
 from kwire.wire.schema import Api, field, message, message_of
 from kwire.wire.spec import spec

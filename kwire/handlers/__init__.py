@@ -47,49 +47,87 @@ from kwire.handlers import (
 )
 from kwire.handlers.context import Handler
 from kwire.handlers.repeated_produce import RepeatedProduce
-from kwire.wire import messages
+from kwire.wire.messages.alter_configs import ALTER_CONFIGS
+from kwire.wire.messages.alter_partition_reassignments import ALTER_PARTITION_REASSIGNMENTS
+from kwire.wire.messages.alter_replica_log_dirs import ALTER_REPLICA_LOG_DIRS
+from kwire.wire.messages.api_versions import API_VERSIONS
+from kwire.wire.messages.consumer_group_describe import CONSUMER_GROUP_DESCRIBE
+from kwire.wire.messages.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT
+from kwire.wire.messages.create_partitions import CREATE_PARTITIONS
+from kwire.wire.messages.create_topics import CREATE_TOPICS
+from kwire.wire.messages.delete_groups import DELETE_GROUPS
+from kwire.wire.messages.delete_records import DELETE_RECORDS
+from kwire.wire.messages.delete_topics import DELETE_TOPICS
+from kwire.wire.messages.describe_cluster import DESCRIBE_CLUSTER
+from kwire.wire.messages.describe_configs import DESCRIBE_CONFIGS
+from kwire.wire.messages.describe_groups import DESCRIBE_GROUPS
+from kwire.wire.messages.describe_log_dirs import DESCRIBE_LOG_DIRS
+from kwire.wire.messages.describe_producers import DESCRIBE_PRODUCERS
+from kwire.wire.messages.describe_quorum import DESCRIBE_QUORUM
+from kwire.wire.messages.describe_topic_partitions import DESCRIBE_TOPIC_PARTITIONS
+from kwire.wire.messages.elect_leaders import ELECT_LEADERS
+from kwire.wire.messages.fetch import FETCH
+from kwire.wire.messages.find_coordinator import FIND_COORDINATOR
+from kwire.wire.messages.heartbeat import HEARTBEAT
+from kwire.wire.messages.incremental_alter_configs import INCREMENTAL_ALTER_CONFIGS
+from kwire.wire.messages.init_producer_id import INIT_PRODUCER_ID
+from kwire.wire.messages.join_group import JOIN_GROUP
+from kwire.wire.messages.leave_group import LEAVE_GROUP
+from kwire.wire.messages.list_config_resources import LIST_CONFIG_RESOURCES
+from kwire.wire.messages.list_groups import LIST_GROUPS
+from kwire.wire.messages.list_offsets import LIST_OFFSETS
+from kwire.wire.messages.list_partition_reassignments import LIST_PARTITION_REASSIGNMENTS
+from kwire.wire.messages.metadata import METADATA
+from kwire.wire.messages.offset_commit import OFFSET_COMMIT
+from kwire.wire.messages.offset_delete import OFFSET_DELETE
+from kwire.wire.messages.offset_fetch import OFFSET_FETCH
+from kwire.wire.messages.offset_for_leader_epoch import OFFSET_FOR_LEADER_EPOCH
+from kwire.wire.messages.produce import PRODUCE
+from kwire.wire.messages.sync_group import SYNC_GROUP
+from kwire.wire.messages.unregister_broker import UNREGISTER_BROKER
+from kwire.wire.messages.update_features import UPDATE_FEATURES
 
 HANDLERS: dict[int, Handler] = {
     handler.api.key: handler
     for handler in (
-        Handler(messages.PRODUCE, produce.handle, RepeatedProduce),
-        Handler(messages.FETCH, fetch.handle),
-        Handler(messages.LIST_OFFSETS, list_offsets.handle),
-        Handler(messages.METADATA, metadata.handle),
-        Handler(messages.OFFSET_COMMIT, offset_commit.handle),
-        Handler(messages.OFFSET_FETCH, offset_fetch.handle),
-        Handler(messages.FIND_COORDINATOR, find_coordinator.handle),
-        Handler(messages.JOIN_GROUP, join_group.handle),
-        Handler(messages.HEARTBEAT, heartbeat.handle),
-        Handler(messages.LEAVE_GROUP, leave_group.handle),
-        Handler(messages.SYNC_GROUP, sync_group.handle),
-        Handler(messages.DESCRIBE_GROUPS, describe_groups.handle),
-        Handler(messages.LIST_GROUPS, list_groups.handle),
-        Handler(messages.API_VERSIONS, api_versions.handle),
-        Handler(messages.CREATE_TOPICS, create_topics.handle),
-        Handler(messages.DELETE_TOPICS, delete_topics.handle),
-        Handler(messages.DELETE_RECORDS, delete_records.handle),
-        Handler(messages.INIT_PRODUCER_ID, init_producer_id.handle),
-        Handler(messages.OFFSET_FOR_LEADER_EPOCH, offset_for_leader_epoch.handle),
-        Handler(messages.DESCRIBE_CONFIGS, describe_configs.handle),
-        Handler(messages.ALTER_CONFIGS, alter_configs.handle),
-        Handler(messages.ALTER_REPLICA_LOG_DIRS, alter_replica_log_dirs.handle),
-        Handler(messages.DESCRIBE_LOG_DIRS, describe_log_dirs.handle),
-        Handler(messages.CREATE_PARTITIONS, create_partitions.handle),
-        Handler(messages.ELECT_LEADERS, elect_leaders.handle),
-        Handler(messages.INCREMENTAL_ALTER_CONFIGS, incremental_alter_configs.handle),
-        Handler(messages.DELETE_GROUPS, delete_groups.handle),
-        Handler(messages.OFFSET_DELETE, offset_delete.handle),
-        Handler(messages.ALTER_PARTITION_REASSIGNMENTS, alter_partition_reassignments.handle),
-        Handler(messages.LIST_PARTITION_REASSIGNMENTS, list_partition_reassignments.handle),
-        Handler(messages.DESCRIBE_QUORUM, describe_quorum.handle),
-        Handler(messages.UPDATE_FEATURES, update_features.handle),
-        Handler(messages.DESCRIBE_CLUSTER, describe_cluster.handle),
-        Handler(messages.DESCRIBE_PRODUCERS, describe_producers.handle),
-        Handler(messages.CONSUMER_GROUP_HEARTBEAT, consumer_group_heartbeat.handle),
-        Handler(messages.CONSUMER_GROUP_DESCRIBE, consumer_group_describe.handle),
-        Handler(messages.LIST_CONFIG_RESOURCES, list_config_resources.handle),
-        Handler(messages.DESCRIBE_TOPIC_PARTITIONS, describe_topic_partitions.handle),
-        Handler(messages.UNREGISTER_BROKER, unregister_broker.handle),
+        Handler(PRODUCE, produce.handle, RepeatedProduce),
+        Handler(FETCH, fetch.handle),
+        Handler(LIST_OFFSETS, list_offsets.handle),
+        Handler(METADATA, metadata.handle),
+        Handler(OFFSET_COMMIT, offset_commit.handle),
+        Handler(OFFSET_FETCH, offset_fetch.handle),
+        Handler(FIND_COORDINATOR, find_coordinator.handle),
+        Handler(JOIN_GROUP, join_group.handle),
+        Handler(HEARTBEAT, heartbeat.handle),
+        Handler(LEAVE_GROUP, leave_group.handle),
+        Handler(SYNC_GROUP, sync_group.handle),
+        Handler(DESCRIBE_GROUPS, describe_groups.handle),
+        Handler(LIST_GROUPS, list_groups.handle),
+        Handler(API_VERSIONS, api_versions.handle),
+        Handler(CREATE_TOPICS, create_topics.handle),
+        Handler(DELETE_TOPICS, delete_topics.handle),
+        Handler(DELETE_RECORDS, delete_records.handle),
+        Handler(INIT_PRODUCER_ID, init_producer_id.handle),
+        Handler(OFFSET_FOR_LEADER_EPOCH, offset_for_leader_epoch.handle),
+        Handler(DESCRIBE_CONFIGS, describe_configs.handle),
+        Handler(ALTER_CONFIGS, alter_configs.handle),
+        Handler(ALTER_REPLICA_LOG_DIRS, alter_replica_log_dirs.handle),
+        Handler(DESCRIBE_LOG_DIRS, describe_log_dirs.handle),
+        Handler(CREATE_PARTITIONS, create_partitions.handle),
+        Handler(ELECT_LEADERS, elect_leaders.handle),
+        Handler(INCREMENTAL_ALTER_CONFIGS, incremental_alter_configs.handle),
+        Handler(DELETE_GROUPS, delete_groups.handle),
+        Handler(OFFSET_DELETE, offset_delete.handle),
+        Handler(ALTER_PARTITION_REASSIGNMENTS, alter_partition_reassignments.handle),
+        Handler(LIST_PARTITION_REASSIGNMENTS, list_partition_reassignments.handle),
+        Handler(DESCRIBE_QUORUM, describe_quorum.handle),
+        Handler(UPDATE_FEATURES, update_features.handle),
+        Handler(DESCRIBE_CLUSTER, describe_cluster.handle),
+        Handler(DESCRIBE_PRODUCERS, describe_producers.handle),
+        Handler(CONSUMER_GROUP_HEARTBEAT, consumer_group_heartbeat.handle),
+        Handler(CONSUMER_GROUP_DESCRIBE, consumer_group_describe.handle),
+        Handler(LIST_CONFIG_RESOURCES, list_config_resources.handle),
+        Handler(DESCRIBE_TOPIC_PARTITIONS, describe_topic_partitions.handle),
+        Handler(UNREGISTER_BROKER, unregister_broker.handle),
     )
 }

@@ -12,7 +12,7 @@ from pathlib import Path
 from fuzzing.clients import CLIENTS
 from fuzzing.corpus import FOLDER, call_of, file_name
 from fuzzing.recorder import HOST, Recorder
-from kwire.wire.messages import APIS
+from kwire.wire.apis import APIS
 
 FRAMES_PER_CALL = 3
 FRAME_BYTES_MAX = 2_000

@@ -6,7 +6,7 @@
 import struct
 from pathlib import Path
 
-from kwire.wire.messages import APIS
+from kwire.wire.apis import APIS
 
 FOLDER = Path(__file__).parent / "corpus"
 

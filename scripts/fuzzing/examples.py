@@ -3,9 +3,9 @@
 from typing import Any
 
 from kwire.wire import types
+from kwire.wire.apis import APIS
 from kwire.wire.codec import encode_message
 from kwire.wire.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
-from kwire.wire.messages import APIS
 from kwire.wire.records import RECORD_TYPES
 from kwire.wire.schema import ArrayKind, Field, Kind, Struct, message_of
 from storage.batch import Record, build_batch

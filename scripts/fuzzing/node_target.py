@@ -21,8 +21,8 @@ from kwire.errors import KafkaError
 from kwire.handlers import HANDLERS
 from kwire.metastore import Conflict
 from kwire.server.listener import Door
+from kwire.wire.apis import FIND_COORDINATOR, PRODUCE
 from kwire.wire.codec import decode_message, encode_message
-from kwire.wire.messages import FIND_COORDINATOR, PRODUCE
 from kwire.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kwire.wire.schema import Api
 from storage.errors import StorageError

@@ -19,11 +19,11 @@ from crc32c import crc32c
 
 from fuzzing.examples import CASES
 from kwire.coordinator.group.records import decode_record
+from kwire.wire.apis import APIS
 from kwire.wire.codec import decode_message, encode_message
 from kwire.wire.connection import ServerConnection
 from kwire.wire.errors import WireError
 from kwire.wire.frame import ReceiveMemory
-from kwire.wire.messages import APIS
 from kwire.wire.spec import from_plain, spec
 from storage.batch import check_batch, check_keys, check_record_times, fill_max_timestamp, read_records
 from storage.compression import decompress

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from kwire.errors import ErrorCode
 from kwire.handlers import HANDLERS
 from kwire.handlers.context import Handler
-from kwire.wire.messages import APIS
+from kwire.wire.apis import APIS
 from kwire.wire.schema import LAST_VERSION, Api
 
 _INTRODUCTION = """\

@@ -12,9 +12,9 @@ import pytest
 
 from kwire.cli import main
 from kwire.cli.wire_input import NotHex, bytes_of, hex_bytes
+from kwire.wire.apis import API_VERSIONS, APIS, FETCH, HEARTBEAT, JOIN_GROUP, METADATA, PRODUCE
 from kwire.wire.codec import encode_message
 from kwire.wire.consumer_protocol import ConsumerProtocolSubscription
-from kwire.wire.messages import API_VERSIONS, APIS, FETCH, HEARTBEAT, JOIN_GROUP, METADATA, PRODUCE
 from kwire.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kwire.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from kwire.wire.messages.heartbeat import HeartbeatRequest

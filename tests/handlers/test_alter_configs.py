@@ -3,7 +3,7 @@
 import pytest
 
 from kwire.errors import ErrorCode
-from kwire.wire.messages import ALTER_CONFIGS
+from kwire.wire.apis import ALTER_CONFIGS
 from kwire.wire.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
 from tests.support.configs import BROKER, GROUP, HERE, LOGGER, METRICS, TOPIC, described, replace
 from tests.support.node import QuietNode, in_every_version, in_loop

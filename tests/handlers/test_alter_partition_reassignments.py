@@ -4,7 +4,7 @@ import inspect
 
 from kwire.broker.turns import PARTITIONS_PER_PORTION
 from kwire.errors import ErrorCode
-from kwire.wire.messages import ALTER_PARTITION_REASSIGNMENTS
+from kwire.wire.apis import ALTER_PARTITION_REASSIGNMENTS
 from kwire.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,

@@ -9,7 +9,7 @@ from kwire.broker.features import Feature, Features, FeatureUpdate, UpgradeType
 from kwire.errors import ErrorCode
 from kwire.handlers import HANDLERS
 from kwire.handlers.api_versions import refuse_version
-from kwire.wire.messages import API_VERSIONS
+from kwire.wire.apis import API_VERSIONS
 from kwire.wire.messages.api_versions import ApiVersionsRequest
 from tests.support.node import CLUSTER_ID, NODE_ID, QuietNode, in_every_version, in_loop, received
 

@@ -4,9 +4,9 @@ import pytest
 
 from kwire.coordinator.group.embedded import read_assignment
 from kwire.errors import ErrorCode
+from kwire.wire.apis import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
 from kwire.wire.codec import encode_message
 from kwire.wire.consumer_protocol import ConsumerProtocolSubscription
-from kwire.wire.messages import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
 from kwire.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from kwire.wire.messages.heartbeat import HeartbeatRequest
 from kwire.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse

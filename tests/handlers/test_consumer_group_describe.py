@@ -3,7 +3,7 @@
 from kwire.broker.features import FeatureUpdate, UpgradeType
 from kwire.errors import ErrorCode
 from kwire.handlers.describe_groups import GROUP_OPERATIONS
-from kwire.wire.messages import CONSUMER_GROUP_DESCRIBE
+from kwire.wire.apis import CONSUMER_GROUP_DESCRIBE
 from kwire.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, DescribedGroup
 from kwire.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kwire.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol

@@ -4,7 +4,7 @@ import pytest
 
 from kwire.config.description import ResourceType
 from kwire.errors import ErrorCode
-from kwire.wire.messages import CONSUMER_GROUP_HEARTBEAT, OFFSET_COMMIT
+from kwire.wire.apis import CONSUMER_GROUP_HEARTBEAT, OFFSET_COMMIT
 from kwire.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,

@@ -8,7 +8,7 @@ import pytest
 
 from kwire.broker.topics import OFFSETS_TOPIC, PARTITIONS_MAX
 from kwire.errors import ErrorCode
-from kwire.wire.messages import CREATE_PARTITIONS
+from kwire.wire.apis import CREATE_PARTITIONS
 from kwire.wire.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,

@@ -11,7 +11,7 @@ from kwire.broker.topics import PARTITIONS_MAX
 from kwire.config import ConfigSource
 from kwire.errors import ErrorCode
 from kwire.topic_config import TOPIC_SETTINGS
-from kwire.wire.messages import CREATE_TOPICS
+from kwire.wire.apis import CREATE_TOPICS
 from kwire.wire.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,

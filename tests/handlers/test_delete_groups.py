@@ -3,7 +3,7 @@
 from kwire.coordinator.group.commands import LeaveGroup, LeavingMember
 from kwire.errors import ErrorCode
 from kwire.handlers.delete_groups import handle
-from kwire.wire.messages import DELETE_GROUPS
+from kwire.wire.apis import DELETE_GROUPS
 from kwire.wire.messages.delete_groups import DeleteGroupsRequest
 from kwire.wire.messages.list_groups import ListGroupsRequest
 from kwire.wire.messages.offset_commit import (

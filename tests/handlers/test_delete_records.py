@@ -9,7 +9,7 @@ from kwire.broker.partition import Partition
 from kwire.broker.topics import OFFSETS_TOPIC
 from kwire.errors import ErrorCode
 from kwire.handlers import delete_records as handler
-from kwire.wire.messages import DELETE_RECORDS
+from kwire.wire.apis import DELETE_RECORDS
 from kwire.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from kwire.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kwire.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic

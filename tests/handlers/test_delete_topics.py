@@ -7,7 +7,7 @@ import pytest
 
 from kwire.broker.topics import OFFSETS_TOPIC
 from kwire.errors import ErrorCode
-from kwire.wire.messages import DELETE_TOPICS
+from kwire.wire.apis import DELETE_TOPICS
 from kwire.wire.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicState
 from kwire.wire.types import ZERO_UUID
 from storage.batch import check_batch

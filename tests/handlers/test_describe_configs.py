@@ -12,7 +12,7 @@ from kwire.config import SETTINGS, ConfigSource, Kind
 from kwire.errors import ErrorCode
 from kwire.group_config import GROUP_SETTINGS
 from kwire.topic_config import TOPIC_SETTINGS
-from kwire.wire.messages import DESCRIBE_CONFIGS
+from kwire.wire.apis import DESCRIBE_CONFIGS
 from kwire.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,

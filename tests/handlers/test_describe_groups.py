@@ -3,7 +3,7 @@
 from kwire.coordinator.group.commands import CommitOffsets, JoinGroup, OffsetToCommit
 from kwire.errors import ErrorCode
 from kwire.handlers.describe_groups import GROUP_OPERATIONS, handle
-from kwire.wire.messages import DESCRIBE_GROUPS
+from kwire.wire.apis import DESCRIBE_GROUPS
 from kwire.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
 from tests.coordinator.context import call, context_of, joined
 from tests.coordinator.world import World

@@ -8,7 +8,7 @@ import pytest
 from kwire.broker.metadata_log import METADATA_TOPIC
 from kwire.broker.turns import PARTITIONS_PER_PORTION
 from kwire.errors import ErrorCode
-from kwire.wire.messages import DESCRIBE_QUORUM
+from kwire.wire.apis import DESCRIBE_QUORUM
 from kwire.wire.messages.describe_quorum import DescribeQuorumRequest, PartitionData, QuorumPartitionData, TopicData
 from kwire.wire.types import ZERO_UUID
 from tests.support.node import (

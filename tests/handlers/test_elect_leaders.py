@@ -4,7 +4,7 @@ import inspect
 
 from kwire.broker.turns import PARTITIONS_PER_PORTION
 from kwire.errors import ErrorCode
-from kwire.wire.messages import ELECT_LEADERS
+from kwire.wire.apis import ELECT_LEADERS
 from kwire.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from tests.support.node import QuietNode, in_every_version, in_loop, received
 

@@ -13,7 +13,7 @@ from kwire.broker.topics import Topic
 from kwire.broker.turns import OPENS_PER_TURN
 from kwire.errors import ErrorCode
 from kwire.handlers.fetch import _READ_WEIGHT, WARM_UPS_MAX
-from kwire.wire.messages import FETCH
+from kwire.wire.apis import FETCH
 from kwire.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData, ReplicaState
 from kwire.wire.types import ZERO_UUID
 from storage.batch import check_batch

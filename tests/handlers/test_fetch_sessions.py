@@ -18,7 +18,7 @@ from kwire.broker.fetch_sessions import FetchSession
 from kwire.broker.partition import Partition
 from kwire.broker.topics import NAME_LENGTH_MAX, Topic
 from kwire.errors import ErrorCode
-from kwire.wire.messages import FETCH
+from kwire.wire.apis import FETCH
 from kwire.wire.messages.fetch import (
     FetchPartition,
     FetchRequest,

@@ -12,7 +12,7 @@ from string import ascii_letters
 import pytest
 
 from kwire.errors import ErrorCode
-from kwire.wire.messages import INCREMENTAL_ALTER_CONFIGS
+from kwire.wire.apis import INCREMENTAL_ALTER_CONFIGS
 from kwire.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,

@@ -4,7 +4,7 @@ import errno
 from pathlib import Path
 
 from kwire.errors import ErrorCode
-from kwire.wire.messages import INIT_PRODUCER_ID
+from kwire.wire.apis import INIT_PRODUCER_ID
 from kwire.wire.messages.init_producer_id import InitProducerIdRequest
 from tests.support.faulty_files import FaultyFiles
 from tests.support.node import QuietNode, in_loop

@@ -10,7 +10,7 @@ from kwire.coordinator.group.shard import GroupShard
 from kwire.errors import ErrorCode
 from kwire.handlers.context import Context
 from kwire.handlers.list_groups import handle
-from kwire.wire.messages import LIST_GROUPS
+from kwire.wire.apis import LIST_GROUPS
 from kwire.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from tests.coordinator.context import call, context_of, joined
 from tests.coordinator.world import World

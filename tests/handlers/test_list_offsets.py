@@ -10,7 +10,7 @@ from kwire.broker.time_search import TimeSearch
 from kwire.broker.topics import Topic
 from kwire.errors import ErrorCode
 from kwire.handlers import list_offsets
-from kwire.wire.messages import LIST_OFFSETS
+from kwire.wire.apis import LIST_OFFSETS
 from kwire.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,

@@ -1,7 +1,7 @@
 """ListPartitionReassignments: nothing is under way."""
 
 from kwire.errors import ErrorCode
-from kwire.wire.messages import LIST_PARTITION_REASSIGNMENTS
+from kwire.wire.apis import LIST_PARTITION_REASSIGNMENTS
 from kwire.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,

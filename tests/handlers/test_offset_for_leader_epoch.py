@@ -9,7 +9,7 @@ from kwire.broker import turns
 from kwire.broker.partition import Partition
 from kwire.broker.topics import Topic
 from kwire.errors import ErrorCode
-from kwire.wire.messages import OFFSET_FOR_LEADER_EPOCH
+from kwire.wire.apis import OFFSET_FOR_LEADER_EPOCH
 from kwire.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,

@@ -11,7 +11,7 @@ from crc32c import crc32c
 from kwire.broker.topics import Topic
 from kwire.errors import ErrorCode
 from kwire.handlers.context import DropConnection
-from kwire.wire.messages import PRODUCE
+from kwire.wire.apis import PRODUCE
 from kwire.wire.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,

@@ -15,10 +15,10 @@ from kwire.errors import ErrorCode
 from kwire.handlers import produce
 from kwire.handlers.context import Context
 from kwire.handlers.repeated_produce import FIRST_VERSION, RepeatedProduce
+from kwire.wire.apis import APIS, PRODUCE
 from kwire.wire.codec import decode_message, encode_message
 from kwire.wire.connection import ServerConnection
 from kwire.wire.frame import ReceiveMemory
-from kwire.wire.messages import APIS, PRODUCE
 from kwire.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from storage.batch import Record, build_batch
 from storage.format import GZIP, NONE, ZSTD

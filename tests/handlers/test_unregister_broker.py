@@ -1,7 +1,7 @@
 """UnregisterBroker: the only broker stays."""
 
 from kwire.errors import ErrorCode
-from kwire.wire.messages import UNREGISTER_BROKER
+from kwire.wire.apis import UNREGISTER_BROKER
 from kwire.wire.messages.unregister_broker import UnregisterBrokerRequest
 from tests.support.node import NODE_ID, QuietNode, in_every_version, in_loop
 

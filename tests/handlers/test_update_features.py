@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from kwire.broker.features import Feature, Features, UpgradeType
 from kwire.errors import ErrorCode
-from kwire.wire.messages import UPDATE_FEATURES
+from kwire.wire.apis import UPDATE_FEATURES
 from kwire.wire.messages.api_versions import ApiVersionsRequest
 from kwire.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest, UpdateFeaturesResponse
 from tests.support.node import QuietNode, in_every_version, in_loop

@@ -9,7 +9,7 @@ from kwire.handlers.context import Context, Handler, Services
 from kwire.metrics import ServerMetrics
 from kwire.server.kafka import KafkaConnection, Shared
 from kwire.server.listener import Door
-from kwire.wire.messages import DESCRIBE_CLUSTER, HEARTBEAT, INIT_PRODUCER_ID
+from kwire.wire.apis import DESCRIBE_CLUSTER, HEARTBEAT, INIT_PRODUCER_ID
 from kwire.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from kwire.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kwire.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse

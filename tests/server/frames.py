@@ -4,8 +4,8 @@ import asyncio
 import struct
 from typing import Any, Self
 
+from kwire.wire.apis import API_VERSIONS, APIS
 from kwire.wire.codec import decode_message, encode_message
-from kwire.wire.messages import API_VERSIONS, APIS
 from kwire.wire.schema import message_of
 
 CLIENT_ID = b"test"

@@ -11,7 +11,7 @@ from kwire.errors import ErrorCode
 from kwire.handlers.api_versions import handle as handle_api_versions
 from kwire.handlers.context import DropConnection, Handler
 from kwire.server.listener import Door
-from kwire.wire.messages import API_VERSIONS
+from kwire.wire.apis import API_VERSIONS
 from kwire.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kwire.wire.messages.describe_cluster import DescribeClusterResponse
 from kwire.wire.messages.init_producer_id import InitProducerIdResponse

@@ -373,7 +373,7 @@ async def test_nothing_is_removed_where_the_catalogue_is_new(tmp_path: Path) -> 
 
 
 def test_what_only_http_clients_need_is_not_loaded_before_kafkas_port_is_open() -> None:
-    late = ("aiohttp", "msgspec", "yaml", "kwire.broker.rooms.rooms", "kwire.broker.subscriptions", "kwire.web")
+    late = ("aiohttp", "yaml", "kwire.broker.rooms.rooms", "kwire.broker.subscriptions", "kwire.web")
     program = f"import sys, kwire.node; print([name for name in {late} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)
     assert done.stdout == "[]\n"

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from kwire.wire.apis import APIS
 from kwire.wire.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
-from kwire.wire.messages import APIS
 from kwire.wire.records import RECORD_TYPES
 from kwire.wire.schema import field, message, message_of, struct
 from kwire.wire.types import (

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kwire.wire.apis import APIS
 from kwire.wire.connection import Request, ServerConnection
 from kwire.wire.errors import UnsupportedRequest, WireError
 from kwire.wire.frame import ReceiveMemory
-from kwire.wire.messages import APIS
 
 
 def connection() -> ServerConnection:

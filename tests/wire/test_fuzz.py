@@ -16,12 +16,12 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kwire.wire.apis import APIS
 from kwire.wire.codec import ELEMENTS_MAX, decode_message, encode_message
 from kwire.wire.connection import ServerConnection
 from kwire.wire.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from kwire.wire.errors import WireError
 from kwire.wire.frame import ReceiveMemory
-from kwire.wire.messages import APIS
 from kwire.wire.schema import Api
 from kwire.wire.spec import from_plain, spec
 from storage.batch import Record, build_batch, check_batch, check_keys, check_record_times, read_records

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from kwire.wire.apis import APIS
 from kwire.wire.codec import decode_message, encode_message
-from kwire.wire.messages import APIS
 from kwire.wire.schema import message_of
 from kwire.wire.spec import from_plain, spec
 from tests.wire.cases import MESSAGES

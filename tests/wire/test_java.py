@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from kwire.wire.apis import APIS
 from kwire.wire.connection import ServerConnection
 from kwire.wire.frame import ReceiveMemory
-from kwire.wire.messages import APIS
 from kwire.wire.records import RECORD_TYPES
 from kwire.wire.schema import Api, message_of
 from tests.support.java import kafka_libs

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kwire.wire.messages import APIS
+from kwire.wire.apis import APIS
 from kwire.wire.schema import Versions
 from tests.wire.cases import CASES, MESSAGES, case_names
 from tests.wire.kafka_python_oracle import SCHEMAS, check_with_kafka_python, knows

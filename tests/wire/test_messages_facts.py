@@ -2,7 +2,7 @@
 
 import pytest
 
-from kwire.wire.messages import APIS
+from kwire.wire.apis import APIS
 from kwire.wire.schema import LAST_VERSION, Versions, message_of
 
 # Every API of the broker listener: key, name, versions, first flexible version. Two rows differ from Kafka's schemas on
