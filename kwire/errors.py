@@ -272,3 +272,106 @@ class NotARoom(StreamError):
             f"the topic {topic!r} was not made as a room, so it can only be changed or deleted as a topic",
             {"topic": topic},
         )
+
+
+class TopicNotFound(StreamError):
+    """There is no topic of that name."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(
+            f"there is no topic {topic[: MESSAGE_LENGTH_MAX // 2]!r}", {"topic": topic[:MESSAGE_LENGTH_MAX]}
+        )
+
+
+class NotAnEventTopic(StreamError):
+    """A topic that was not made with schemas takes no events of the event store."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"the topic {topic!r} is not one of the event store: it has no schemas", {"topic": topic})
+
+
+class WrongExpectedVersion(StreamError):
+    """Somebody else has added to the topic, or has not: its last event is not the one that was expected."""
+
+    def __init__(self, topic: str, expected: int, actual: int) -> None:
+        super().__init__(
+            f"the last event of {topic!r} has version {actual}, {expected} was expected (-1 is none)",
+            {"topic": topic, "expected": expected, "actual": actual},
+        )
+
+
+class IdempotencyConflict(StreamError):
+    """The idempotency key was used before, for something else."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"the idempotency key {key!r} was used before, with other events", {"key": key})
+
+
+class InvalidWebhook(StreamError):
+    """What was asked of a webhook cannot be; `problem` says why."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(problem, {})
+
+
+class WebhookNotFound(StreamError):
+    """There is no webhook of that id, or none any more."""
+
+    def __init__(self, webhook_id: str) -> None:
+        super().__init__(
+            f"there is no webhook {webhook_id[: MESSAGE_LENGTH_MAX // 2]!r}",
+            {"webhook": webhook_id[:MESSAGE_LENGTH_MAX]},
+        )
+
+
+class WebhookConflict(StreamError):
+    """What was asked of a webhook does not go with the state it is in."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(problem, {})
+
+
+class TooManyWebhooks(StreamError):
+    """There are as many webhooks as there may be."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"there are {limit} webhooks already, and no more are allowed", {"limit": limit})
+
+
+class InvalidSchema(StreamError):
+    """What was given as the schemas of a topic cannot be; `path` is the place, from `$` on."""
+
+    def __init__(self, problem: str, path: str) -> None:
+        super().__init__(f"{path[: MESSAGE_LENGTH_MAX // 2]}: {problem}", {"path": path[:MESSAGE_LENGTH_MAX]})
+        self.problem = problem
+        self.path = path
+
+
+class IncompatibleSchema(StreamError):
+    """A change of schemas that is more than an addition; `path` is the place, from `$` on."""
+
+    def __init__(self, event_type: str, problem: str, path: str) -> None:
+        super().__init__(
+            f"the schema of {event_type!r} cannot become that: {path[: MESSAGE_LENGTH_MAX // 4]}: {problem}",
+            {"type": event_type, "path": path[:MESSAGE_LENGTH_MAX]},
+        )
+        self.event_type = event_type
+        self.problem = problem
+        self.path = path
+
+
+class SchemaViolation(StreamError):
+    """An event that its topic's schema refuses; `path` is the place in its payload, from `$` on."""
+
+    def __init__(self, event_type: str, path: str, problem: str) -> None:
+        shown = event_type[: MESSAGE_LENGTH_MAX // 4]
+        super().__init__(
+            f"{shown!r}: {path[: MESSAGE_LENGTH_MAX // 4]}: {problem}",
+            {"type": shown, "path": path[: MESSAGE_LENGTH_MAX // 4]},
+        )
+        self.path = path
+        self.problem = problem
+
+
+class UnwordedViolation(SchemaViolation):
+    """The same, where to say what is wrong would take too long."""

@@ -5,6 +5,7 @@ import base64
 import gc
 import importlib
 import logging
+import os
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +26,11 @@ from kwire.broker.producer_ids import ProducerIds
 from kwire.broker.retention import Retention
 from kwire.broker.rooms.handover import handed_over
 from kwire.broker.scrub import Scrub
+from kwire.broker.store.event_store import EventStore
+from kwire.broker.store.event_topics import EventTopics
+from kwire.broker.store.files.live import LiveFiles
+from kwire.broker.store.schema_checks import SchemaChecks
+from kwire.broker.store.schema_worker import SchemaWorker
 from kwire.broker.stored_sizes import StoredSizes
 from kwire.broker.sync_rounds import SyncRounds
 from kwire.broker.topics import OFFSETS_TOPIC, Topics
@@ -54,6 +60,7 @@ if TYPE_CHECKING:
     from kwire.broker.rooms.rooms import Rooms
     from kwire.broker.subscriptions import Subscriptions
     from kwire.server.http import HttpServer
+    from kwire.server.webhook_delivery import WebhookDelivery
 
 log = logging.getLogger("kwire.node")
 
@@ -76,6 +83,7 @@ class Node:
         self._files = Files()
         self._is_ready = False
         self.http: HttpServer | None = None
+        self._webhooks: WebhookDelivery | None = None
         self._store = LogDirectories([str(path) for path in config.log.data_dirs], self._files, self._in_background)
 
     async def start(self) -> None:
@@ -92,8 +100,14 @@ class Node:
         if not is_first_start:
             self._remove_unknown(topics)
         await self._recover(topics)
+        self._schema_worker = SchemaWorker()
+        self.event_topics = EventTopics(topics, self._metastore, self._schema_worker.run)
+        checks = SchemaChecks(self.event_topics.schemas_and_revision, self._schema_worker.run)
+        self.event_store = EventStore(topics, self._metastore, clock, self._syncs, checks)
+        await self.event_store.open()
         self._keepers = self._build_keepers(topics, clock)
         self._cold_reads = ColdReads()
+        self.event_files = await self._open_event_files(topics, directory_id)
         definitions = GroupDefinitions(self._metastore)
         groups = GroupCoordinator(
             log=CoordinatorLog(topics, OFFSETS_TOPIC),
@@ -120,6 +134,7 @@ class Node:
             fetch_sessions=FetchSessions(clock, self.config.network.fetch_session_slots),
             moves=self._keepers.moves,
             log_dirs=LogDirs(topics, self._store, self._keepers.moves, self._files),
+            event_store=self.event_store,
         )
         self._shared = Shared(HANDLERS, services, ServerMetrics({key: api.name for key, api in apis.items()}))
         self._configs.listen(topics.reconfigure)
@@ -136,6 +151,8 @@ class Node:
         # Loading aiohttp and what uses it takes longer than all the rest; Kafka clients need not wait for it.
         await asyncio.to_thread(importlib.import_module, ROOMS_MODULE if self.config.http is None else HTTP_MODULE)
         self._subscriptions, rooms = self._build_rooms(topics, groups, definitions, clock)
+        if self.config.webhooks.is_enabled:
+            await self._open_webhooks(topics, clock)
         if self.config.http is not None:
             await self._open_http(self.config.http, services, definitions, rooms, loop_metrics)
         self._is_ready = True
@@ -143,6 +160,25 @@ class Node:
         self._keepers.moves.resume_soon()
         # What lives until the end need not be looked at by every collection.
         gc.freeze()
+
+    async def _open_webhooks(self, topics: Topics, clock: Clock) -> None:
+        module = await asyncio.to_thread(importlib.import_module, "kwire.server.webhook_delivery")
+        self._webhooks = module.WebhookDelivery(topics, self._metastore, clock, self._cold_reads, self.config.webhooks)
+        await self._webhooks.open()
+
+    async def _open_event_files(self, topics: Topics, directory_id: bytes) -> LiveFiles | None:
+        files_dir = self.config.events.files_dir
+        if files_dir is None:
+            return None
+        # The journal's directory, not the cluster: whoever lost its catalogue must not take the files for its own.
+        return await LiveFiles.open(
+            os.path.abspath(files_dir),
+            directory_id.hex(),
+            topics,
+            self._metastore,
+            self.event_topics,
+            self._cold_reads,
+        )
 
     def _build_keepers(self, topics: Topics, clock: Clock) -> Keepers:
         config, worker = self._configs.config.log, WorkerProcess()
@@ -199,6 +235,10 @@ class Node:
             take_over=TakeOvers(
                 stream_metrics, self.config.network.send_timeout_ms, self.config.web.socket_idle_timeout_ms
             ),
+            event_store=self.event_store,
+            event_topics=self.event_topics,
+            webhooks=self._webhooks.webhooks if self._webhooks is not None else None,
+            event_files=self.event_files.sink if self.event_files is not None else None,
         )
         self.http = HttpServer(address, web)
         await self.http.open()
@@ -216,7 +256,9 @@ class Node:
 
         def is_in_use(topic: str) -> bool:
             # Who keeps a place in a topic without reading it all the time is asked before a room goes.
-            return definitions.has_topic(topic) or groups.has_offsets_in(topic)
+            if definitions.has_topic(topic) or groups.has_offsets_in(topic):
+                return True
+            return self._webhooks is not None and self._webhooks.webhooks.has_any_in(topic)
 
         self._room_cleanup = RoomCleanup(
             rooms, topics, subscriptions, clock, self._store, self._files, is_in_use, self._fetched_before
@@ -250,6 +292,12 @@ class Node:
         self._stalls.close()
         if self.http is not None:
             await self.http.close()
+        if self._webhooks is not None:
+            await self._webhooks.close()
+        await self._schema_worker.close()
+        await self.event_store.close()
+        if self.event_files is not None:
+            await self.event_files.close()
         self._room_cleanup.close()
         self._cold_reads.close()
         await self._room_cleanup.hand_over(self._metastore)

@@ -178,6 +178,12 @@ _TABLE = (
         rule=at_least(0),
     ),
     _topic(
+        "kwire.events",
+        Kind.BOOLEAN,
+        "Whether the topic belongs to the event store: made by POST /topics with its schemas, and never changed.",
+        default=False,
+    ),
+    _topic(
         "kwire.log.sync",
         Kind.STRING,
         "When a record counts as stored: group, when a sync round has put it on disk; os, when the operating system "
@@ -428,6 +434,8 @@ class TopicSettings(NamedTuple):
     # Bytes of one record in a compressed batch, unfolded.
     record_bytes_max: int
     is_room: bool
+    # Records come through the event store, whose journal makes them durable.
+    is_event_topic: bool
 
 
 def validate(overrides: Mapping[str, str]) -> None:
@@ -440,6 +448,10 @@ def validate(overrides: Mapping[str, str]) -> None:
         raise InvalidConfig(
             f"conflict topic config setting min.compaction.lag.ms ({lag_min}) > max.compaction.lag.ms ({lag_max})"
         )
+    policies = parsed.get("cleanup.policy", ())
+    assert isinstance(policies, tuple)
+    if parsed.get("kwire.events") is True and "compact" in policies:
+        raise InvalidConfig("A topic of the event store cannot be compacted: its events are numbered without a gap")
 
 
 def effective(name: str, overrides: Mapping[str, str], config: Config) -> Effective:
@@ -465,7 +477,8 @@ def settings_for(overrides: Mapping[str, str], config: Config) -> TopicSettings:
     codec, record_bytes_max = value_of("compression.type"), number("max.decompressed.message.bytes")
     assert isinstance(codec, str)
     level_name = f"compression.{codec}.level"
-    is_group_synced = value_of("kwire.log.sync") == "group"
+    is_event_topic = value_of("kwire.events") is True
+    is_group_synced = value_of("kwire.log.sync") == "group" and not is_event_topic
     is_log_append_time = value_of("message.timestamp.type") == "LogAppendTime"
     flush_ms, retention_messages = number("flush.ms"), number("kwire.retention.messages")
     before_max_ms, after_max_ms = number("message.timestamp.before.max.ms"), number("message.timestamp.after.max.ms")
@@ -486,12 +499,14 @@ def settings_for(overrides: Mapping[str, str], config: Config) -> TopicSettings:
             and retention_messages < 0
             and codec == "producer"
             and record_bytes_max >= ANY_RECORD_BYTES
+            and not is_event_topic
         ),
         is_group_synced=is_group_synced,
-        unsynced_messages_max=1 if is_group_synced else number("flush.messages"),
-        flush_ms=flush_ms,
+        unsynced_messages_max=1 if is_group_synced else LONG_MAX if is_event_topic else number("flush.messages"),
+        flush_ms=LONG_MAX if is_event_topic else flush_ms,
         is_deleted="delete" in policies,
-        is_compacted="compact" in policies,
+        # Whatever the broker says: events are numbered without a gap.
+        is_compacted="compact" in policies and not is_event_topic,
         retention_ms=number("retention.ms"),
         retention_bytes=number("retention.bytes"),
         retention_messages=retention_messages,
@@ -505,6 +520,7 @@ def settings_for(overrides: Mapping[str, str], config: Config) -> TopicSettings:
         compression_level=number(level_name) if level_name in TOPIC_SETTINGS else None,
         record_bytes_max=record_bytes_max,
         is_room=value_of("kwire.room") is True,
+        is_event_topic=is_event_topic,
     )
 
 

@@ -62,7 +62,7 @@ def header_bytes(name: bytes, value: bytes | None) -> bytes:
     return head + _NULL if value is None else head + varint(len(value)) + value
 
 
-def record_tail(key: bytes | None, value: bytes | None, header_count: int, headers: bytes) -> bytes:
+def record_tail(key: bytes | None, value: bytes | bytearray | None, header_count: int, headers: bytes) -> bytes:
     """``headers`` are ``header_count`` results of :func:`header_bytes`, one behind the other."""
     return b"".join(
         (

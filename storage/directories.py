@@ -145,6 +145,10 @@ class LogDirectories:
         folder = partition_folder(topic, partition)
         return self._store_for(folder, topic_id).open_log(topic, partition, topic_id, settings)
 
+    def cut_damage(self, topic: str, partition: int, topic_id: bytes, settings: LogSettings) -> Log:
+        folder = partition_folder(topic, partition)
+        return self._store_for(folder, topic_id).cut_damage(topic, partition, topic_id, settings)
+
     def _store_for(self, folder: str, topic_id: bytes) -> LogStore:
         if len(self._stores) == 1 and not self._offline:
             return self._stores[0]

@@ -10,7 +10,9 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
-from collections.abc import Sequence
+import stat
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 BytesLike = bytes | bytearray | memoryview
@@ -22,6 +24,9 @@ _DIRECTORY_MODE: Final = 0o755
 
 class Files:
     """Real files."""
+
+    # Directories that are held open for `syncfs`.
+    _watched: Mapping[str, int] = MappingProxyType({})
 
     # --- opening
 
@@ -136,9 +141,17 @@ class Files:
     def size_of(self, path: str) -> int:
         return os.stat(path).st_size
 
+    def is_plain(self, path: str) -> bool:
+        """Whether it is an ordinary file: no link to one, no folder, nothing that a reader could wait for."""
+        return stat.S_ISREG(os.lstat(path).st_mode)
+
     def modified_ms_of(self, path: str) -> int:
         """When it was written to last, by the machine's clock."""
         return os.stat(path).st_mtime_ns // 1_000_000
+
+    def device_of(self, path: str) -> int:
+        """Which file system it is on: those of two paths are the same or not."""
+        return os.stat(path).st_dev
 
     def fallocate(self, fd: int, position: int, size: int) -> None:
         """Reserve zeroed space, so that a later write cannot meet a full disk."""
@@ -163,7 +176,7 @@ class Files:
 
     def fsync_dir(self, path: str) -> None:
         """Make names created, renamed or removed in ``path`` survive a power cut."""
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = self._open_dir(path)
         try:
             self.fsync(fd)
         finally:
@@ -173,13 +186,34 @@ class Files:
         """Make everything durable that was written to the file system of ``path``, by anybody."""
         import ctypes  # loaded when it is needed: no other door here leads to this call
 
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        watched = self._watched.get(path)
+        fd = self._open_dir(path) if watched is None else watched
         try:
             if ctypes.CDLL(None, use_errno=True).syncfs(fd):
                 number = ctypes.get_errno()
                 raise OSError(number, os.strerror(number), path)
         finally:
-            self.close(fd)
+            if watched is None:
+                self.close(fd)
+
+    def watch_file_system(self, path: str) -> None:
+        """From now on `syncfs` of this path fails for every write that failed since, also if others asked before.
+
+        The kernel tells of it once for each open file. One that is opened later is not told of what others know.
+        """
+        self.unwatch_file_system(path)
+        self._watched = {**self._watched, path: self._open_dir(path)}
+
+    def unwatch_file_system(self, path: str) -> None:
+        watched = dict(self._watched)
+        fd = watched.pop(path, None)
+        self._watched = watched
+        if fd is not None:
+            os.close(fd)
+
+    @staticmethod
+    def _open_dir(path: str) -> int:
+        return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def forget(self, fd: int, start: int, end: int) -> None:
         """Drop the cached pages of these bytes that are not waiting to be written; they are read from the disk again.

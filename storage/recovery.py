@@ -55,11 +55,12 @@ def open_log(
     boot_id: str,
     *,
     on_first_append: FirstAppend | None = None,
+    cuts_damage: bool = False,
 ) -> Log:
-    """The log in ``directory``, which exists."""
+    """The log in ``directory``, which exists; with ``cuts_damage`` a damaged end goes as a torn one does."""
     with disk_errors(f"open {directory}"):
         finish_replacement(directory, files)
-        opening = _Opening(directory, files, background, settings, boot_id)
+        opening = _Opening(directory, files, background, settings, boot_id, cuts_damage)
         state = opening.run()
         log = Log(directory, files, background, settings, boot_id, state, on_first_append=on_first_append)
         if opening.is_walked:
@@ -71,7 +72,7 @@ class _Opening:
     """One opening, from listing the directory to the state the log starts from."""
 
     def __init__(
-        self, directory: str, files: Files, background: Background, settings: LogSettings, boot_id: str
+        self, directory: str, files: Files, background: Background, settings: LogSettings, boot_id: str, cuts: bool
     ) -> None:
         self.directory = directory
         self.files = files
@@ -111,6 +112,7 @@ class _Opening:
         self.is_checkpoint_synced = False
         self.has_removed = False
         self.synced_upto = 0
+        self.cuts_damage = cuts
 
     def path(self, base_offset: int) -> str:
         return os.path.join(self.directory, segment_name(base_offset))
@@ -243,7 +245,7 @@ class _Opening:
             self.clean_upto = 0
             return self.state(0)
         start = checkpoint.log_start_offset
-        if checkpoint.offset > start and (self.is_same_boot or checkpoint.is_clean):
+        if checkpoint.offset > start and (self.is_same_boot or checkpoint.is_clean) and not self.cuts_damage:
             self.damage = Damage(self.directory, 0, start, "the segments are missing")
         return self.state(start)
 
@@ -481,7 +483,7 @@ class _Opening:
         if not count and not first:
             count = 1  # not one good batch in the whole log: the first file still says where it goes on
         end_offset = found[count - 1].next_offset if count else bases[0]
-        self.damage = self.damage_behind(bases, found, count, end_offset)
+        self.damage = None if self.cuts_damage else self.damage_behind(bases, found, count, end_offset)
         for at in range(count - 1):
             self.judge_end(bases, found, at)
         self.note_quarantine(found[:count])

@@ -96,8 +96,10 @@ class LogStore:
             if lock_fd is None:
                 raise DataDirectoryLocked(f"{self.data_dir} is in use by another process")
             try:
+                self._files.watch_file_system(self.data_dir)
                 self._look_around()
             except BaseException:
+                self._files.unwatch_file_system(self.data_dir)
                 self._files.close(lock_fd)
                 raise
             self._lock_fd = lock_fd
@@ -204,6 +206,15 @@ class LogStore:
             log = self._logs[folder] = self._open(folder, topic_id, settings)
         return log
 
+    def cut_damage(self, topic: str, partition: int, topic_id: bytes, settings: LogSettings) -> Log:
+        """Open a log that is damaged at its end anew, without that end: somebody has its records elsewhere."""
+        folder = partition_folder(topic, partition)
+        log = self._logs.pop(folder, None)
+        if log is not None:
+            log.close(is_clean=False)
+        log = self._logs[folder] = self._open(folder, topic_id, settings, cuts_damage=True)
+        return log
+
     def holds(self, folder: str, topic_id: bytes) -> bool:
         """Whether a folder of this name is here and belongs to this topic."""
         if folder not in self._folders:
@@ -212,7 +223,7 @@ class LogStore:
         with disk_errors(f"read {path}"):
             return self._files.read_file(path) == _metadata(topic_id)
 
-    def _open(self, folder: str, topic_id: bytes, settings: LogSettings) -> Log:
+    def _open(self, folder: str, topic_id: bytes, settings: LogSettings, *, cuts_damage: bool = False) -> Log:
         path = os.path.join(self.data_dir, folder)
         note = self._note(folder)
         if folder in self._folders:
@@ -222,7 +233,15 @@ class LogStore:
                     check_is_the_log(path, self._boot_id, self._files)
                     if folder in self._unclean:
                         self._renew_metadata(path, found)
-                    log = open_log(path, self._files, self._background, settings, self._boot_id, on_first_append=note)
+                    log = open_log(
+                        path,
+                        self._files,
+                        self._background,
+                        settings,
+                        self._boot_id,
+                        on_first_append=note,
+                        cuts_damage=cuts_damage,
+                    )
                     if folder in self._unclean and log.synced_offset > log.log_start_offset:
                         # Sealed segments count as durable from now on, so the folder they are in has to be.
                         self._sync_folder(folder)
@@ -517,6 +536,7 @@ class LogStore:
         finally:
             self._written.close()
             if self._lock_fd is not None:
+                self._files.unwatch_file_system(self.data_dir)
                 self._files.close(self._lock_fd)
                 self._lock_fd = None
         if failures:

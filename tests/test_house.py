@@ -45,7 +45,12 @@ FOREIGN_PLACES = re.compile(
 )
 
 # Import name to the name it is installed by, where they differ.
-INSTALLED_AS = {"kafka": "kafka-python", "prometheus_client": "prometheus-client", "yaml": "pyyaml"}
+INSTALLED_AS = {
+    "jsonschema_rs": "jsonschema-rs",
+    "kafka": "kafka-python",
+    "prometheus_client": "prometheus-client",
+    "yaml": "pyyaml",
+}
 
 
 @cache

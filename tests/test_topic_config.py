@@ -66,7 +66,12 @@ def config() -> Config:
     return load()
 
 
-OWN_DEFAULTS = {"kwire.log.sync": "group", "kwire.retention.messages": "-1", "kwire.room": "false"}
+OWN_DEFAULTS = {
+    "kwire.events": "false",
+    "kwire.log.sync": "group",
+    "kwire.retention.messages": "-1",
+    "kwire.room": "false",
+}
 
 
 def test_names_and_defaults_are_those_of_kafka(config: Config) -> None:
@@ -145,6 +150,7 @@ def test_the_typed_view_agrees_with_the_told_values(config: Config) -> None:
         compression_level=None,
         record_bytes_max=INT_MAX - 8,
         is_room=False,
+        is_event_topic=False,
     )
     chosen = settings_for({"segment.ms": "7", "message.timestamp.type": "LogAppendTime"}, config)
     assert (chosen.segment_ms, chosen.is_log_append_time) == (7, True)

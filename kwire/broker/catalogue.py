@@ -18,11 +18,22 @@ from storage.errors import StorageError
 log = logging.getLogger("kwire.broker")
 
 KEY_PREFIX = "topics/"
+# The schemas of topics of the event store, by topic id: they go with their topic.
+SCHEMAS_PREFIX = "event-topics/"
 OFFSETS_TOPIC = "__consumer_offsets"
+# The journal of the event store: `store/journal.py`.
+EVENTS_TOPIC = "__events"
+# Where webhooks stand: `webhooks/state_log.py`.
+WEBHOOKS_TOPIC = "__webhooks"
+# Notes about webhooks, for people: `webhooks/audit.py`.
+AUDIT_TOPIC = "kwire-audit"
 ROOM_CONFIG = "kwire.room"
+EVENTS_CONFIG = "kwire.events"
 # Of topics that are older than the note of it.
 UNKNOWN_TIME_MS = -1
-INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, "__transaction_state", "__share_group_state"})
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, "__transaction_state", "__share_group_state", EVENTS_TOPIC, WEBHOOKS_TOPIC})
+# Internal topics that clients cannot read or configure either.
+HIDDEN_TOPICS = frozenset({EVENTS_TOPIC, WEBHOOKS_TOPIC})
 
 
 class TopicFacts(NamedTuple):
@@ -131,11 +142,11 @@ class Catalogue:
 
     # --- changes: durable first, then found
 
-    async def add(self, values: Mapping[str, dict[str, Any]]) -> None:
-        """Enter new topics, all in one commit."""
+    async def add(self, values: Mapping[str, dict[str, Any]], beside: Sequence[Change] = ()) -> None:
+        """Enter new topics, all in one commit, and what else belongs to them."""
         changes = [Change(KEY_PREFIX + name, value, ABSENT) for name, value in values.items()]
         try:
-            await self._commit(changes)
+            await self._commit([*changes, *beside])
         except Conflict as conflict:
             name = conflict.key.removeprefix(KEY_PREFIX)
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.") from conflict
@@ -152,7 +163,9 @@ class Catalogue:
 
     async def remove(self, removed: Sequence[TopicFacts]) -> None:
         """Let topics go, all in one commit, if each is still what its facts say."""
-        await self._change([(facts, None) for facts in removed])
+        await self._change(
+            [(facts, None) for facts in removed], [change for facts in removed for change in self._schemas_of(facts)]
+        )
         for facts in removed:
             key = self._keys.pop(facts.topic_id)
             self._ordered.remove(key)
@@ -164,15 +177,23 @@ class Catalogue:
             self.partition_count -= facts.partition_count
         self.revision += 1
 
-    async def _change(self, changed: Sequence[tuple[TopicFacts, dict[str, Any] | None]]) -> int:
+    def _schemas_of(self, facts: TopicFacts) -> list[Change]:
+        key = SCHEMAS_PREFIX + facts.topic_id.hex()
+        entry = self._metastore.get(key)
+        return [Change(key, None, entry.revision)] if entry is not None else []
+
+    async def _change(
+        self, changed: Sequence[tuple[TopicFacts, dict[str, Any] | None]], beside: Sequence[Change] = ()
+    ) -> int:
         try:
             return await self._commit(
-                [Change(KEY_PREFIX + facts.name, value, facts.revision) for facts, value in changed]
+                [*(Change(KEY_PREFIX + facts.name, value, facts.revision) for facts, value in changed), *beside]
             )
         except Conflict as conflict:
-            facts = next(facts for facts, _ in changed if KEY_PREFIX + facts.name == conflict.key)
-            now = self.find(facts.name)
-            if now is None or now.topic_id != facts.topic_id:
+            name = conflict.key.removeprefix(KEY_PREFIX)
+            facts = next((facts for facts, _ in changed if facts.name == name), None)
+            now = self.find(name)
+            if facts is not None and (now is None or now.topic_id != facts.topic_id):
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) from conflict
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "somebody else changed the topic, try again") from conflict
 

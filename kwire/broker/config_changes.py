@@ -11,10 +11,11 @@ from typing import NamedTuple
 
 from kwire import topic_config
 from kwire.broker import log_levels
+from kwire.broker.catalogue import EVENTS_CONFIG
 from kwire.broker.dynamic_configs import DynamicConfigs
-from kwire.broker.topics import Topics, check_name
+from kwire.broker.topics import Topic, Topics, check_name
 from kwire.client_metrics_config import CLIENT_METRICS_SETTINGS
-from kwire.config import SETTINGS, InvalidConfig, Kind, Setting
+from kwire.config import SETTINGS, Config, InvalidConfig, Kind, Setting
 from kwire.config.description import ResourceType
 from kwire.config.setting import format_value
 from kwire.errors import ErrorCode, KafkaError
@@ -116,6 +117,9 @@ class ConfigChanges:
         topic = self._topics.get(change.name)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{change.name}' does not exist.")
+        if topic.is_hidden:
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"The topic '{change.name}' is the server's own.")
+        _keep_kind(topic, change, overrides, config)
         if not validate_only and overrides != dict(topic.configs):
             await self._topics.configure(topic, overrides)
 
@@ -165,6 +169,18 @@ class ConfigChanges:
         if str(number) != here:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{refusal.format(here)} received {name}")
         return here
+
+
+def _keep_kind(topic: Topic, change: ResourceChange, overrides: dict[str, str], config: Config) -> None:
+    """A topic is one of the event store for ever, or never; what sets all settings anew need not say so."""
+    if topic.settings.is_event_topic and all(edit.name != EVENTS_CONFIG for edit in change.edits):
+        overrides[EVENTS_CONFIG] = topic.configs[EVENTS_CONFIG]
+    try:
+        topic_config.validate(overrides)
+    except InvalidConfig as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
+    if topic_config.settings_for(overrides, config).is_event_topic != topic.settings.is_event_topic:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, "kwire.events is set by POST /topics only, and never changed.")
 
 
 def _check_form(change: ResourceChange) -> None:

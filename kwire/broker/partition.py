@@ -9,7 +9,14 @@ from kwire.clock import Clock
 from kwire.config.settings import ANY_RECORD_BYTES
 from kwire.errors import ErrorCode, KafkaError
 from kwire.topic_config import KEPT_COMPRESSION, TopicSettings
-from storage.batch import BatchHeader, check_keys, check_record_times, fill_max_timestamp
+from storage.batch import (
+    BatchHeader,
+    check_keys,
+    check_record_times,
+    fill_max_timestamp,
+    parse_header,
+    stamp_append_time,
+)
 from storage.errors import (
     BudgetExceeded,
     CorruptBatch,
@@ -189,18 +196,14 @@ class Partition:
         now_ms = self._clock.now_ms()
         size_bytes = len(batch)
         if size_bytes > settings.max_message_bytes:
-            raise KafkaError(
-                ErrorCode.MESSAGE_TOO_LARGE,
-                f"the batch has {size_bytes} bytes, max.message.bytes is {settings.max_message_bytes}",
-            )
+            raise _too_large(size_bytes, settings)
         if not settings.is_plain or header.max_timestamp == NO_TIMESTAMP:
+            if settings.is_event_topic:
+                raise KafkaError(ErrorCode.POLICY_VIOLATION, "this topic takes records through the event store only")
             batch, header = _looked_into(batch, header, settings, now_ms)
             size_bytes = len(batch)
         if header.max_timestamp - now_ms > settings.timestamp_after_max_ms and not settings.is_log_append_time:
-            raise KafkaError(
-                ErrorCode.INVALID_TIMESTAMP,
-                f"timestamp {header.max_timestamp} is too far ahead of the server's time {now_ms}",
-            )
+            raise _too_late(header, now_ms)
         log = self._log or self.log
         appended = log.append(batch, header, self.leader_epoch, now_ms)
         if not appended.is_duplicate:
@@ -215,6 +218,34 @@ class Partition:
                     self._is_flush_due = True
                     self._syncs.add_within(self, settings.flush_ms)
         return appended
+
+    # --- the same in two steps, for the event store
+
+    def prepare(self, batch: memoryview, header: BatchHeader, now_ms: int) -> tuple[memoryview, BatchHeader]:
+        """The batch as it will be stored, but for its place. Raises what an append would, sequences and disk aside."""
+        settings = self.settings
+        if len(batch) > settings.max_message_bytes:
+            raise _too_large(len(batch), settings)
+        batch, header = _looked_into(batch, header, settings, now_ms)
+        if settings.is_log_append_time:
+            stamp_append_time(batch, now_ms)
+            header = parse_header(batch)
+        elif header.max_timestamp - now_ms > settings.timestamp_after_max_ms:
+            raise _too_late(header, now_ms)
+        return batch, header
+
+    def append_journaled(self, batch: memoryview, header: BatchHeader, now_ms: int) -> Appended:
+        """A batch that is durable in the journal, with the epoch it has there. Nobody sees it before `show_all`."""
+        log = self._log or self.log
+        appended = log.append(batch, header, header.partition_leader_epoch, now_ms)
+        if not appended.is_duplicate:
+            self.appended_bytes += len(batch)
+        return appended
+
+    def show_all(self) -> None:
+        """Everything that was appended may be read."""
+        self.readable_bytes = self.appended_bytes
+        self.advance((self._log or self.log).log_end_offset)
 
     def advance(self, high_watermark: int) -> None:
         """Records below this offset have become readable: the one signal out."""
@@ -403,6 +434,20 @@ def _judge_records(
         check_record_times(batch, header, earliest_ms, latest_ms, budget_bytes=budget_bytes)
     if settings.is_compacted:
         check_keys(batch, budget_bytes=budget_bytes)
+
+
+def _too_large(size_bytes: int, settings: TopicSettings) -> KafkaError:
+    return KafkaError(
+        ErrorCode.MESSAGE_TOO_LARGE,
+        f"the batch has {size_bytes} bytes, max.message.bytes is {settings.max_message_bytes}",
+    )
+
+
+def _too_late(header: BatchHeader, now_ms: int) -> KafkaError:
+    return KafkaError(
+        ErrorCode.INVALID_TIMESTAMP,
+        f"timestamp {header.max_timestamp} is too far ahead of the server's time {now_ms}",
+    )
 
 
 def _refuse_to_open() -> Log:

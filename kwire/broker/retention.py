@@ -164,6 +164,8 @@ class Retention:
         """Move the log start, and take the segments below it out of the log."""
         try:
             start = min(start, partition.high_watermark)
+            if partition.topic_name in self._topics.held_from:
+                start = min(start, self._topics.held_from[partition.topic_name]())
             if start > opened.log_start_offset:
                 opened.advance_log_start_offset(start)
             dropped = opened.drop_segments() if _has_leftovers(opened) else []

@@ -16,12 +16,22 @@ from weakref import WeakValueDictionary
 from msgspec import Struct
 
 from kwire import topic_config
-from kwire.broker.catalogue import INTERNAL_TOPICS, OFFSETS_TOPIC, Catalogue, TopicFacts, entry_value, look
+from kwire.broker.catalogue import (
+    EVENTS_TOPIC,
+    HIDDEN_TOPICS,
+    INTERNAL_TOPICS,
+    OFFSETS_TOPIC,
+    Catalogue,
+    TopicFacts,
+    entry_value,
+    look,
+)
 from kwire.broker.partition import Partition, Syncs
 from kwire.clock import Clock
 from kwire.config import Config, InvalidConfig
+from kwire.config.setting import INT_MAX
 from kwire.errors import ErrorCode, KafkaError
-from kwire.metastore import MetaStore
+from kwire.metastore import Change, MetaStore
 from kwire.topic_config import TopicSettings
 from storage.directories import LogDirectories
 from storage.errors import StorageError
@@ -31,6 +41,7 @@ from storage.settings import LogSettings
 from storage.store import LogStore
 
 __all__ = [
+    "EVENTS_TOPIC",
     "METADATA_TOPIC",
     "NAME_LENGTH_MAX",
     "OFFSETS_TOPIC",
@@ -69,13 +80,15 @@ class Topic:
     It lives as long as somebody holds it or one of its partitions; an open log does. So there is never a second one.
     """
 
-    __slots__ = ("__weakref__", "facts", "is_internal", "name", "partitions", "settings", "topic_id")
+    __slots__ = ("__weakref__", "facts", "is_hidden", "is_internal", "name", "partitions", "settings", "topic_id")
 
     def __init__(self, facts: TopicFacts, settings: TopicSettings) -> None:
         self.facts = facts
         self.name = facts.name
         self.topic_id = facts.topic_id
         self.is_internal = facts.is_internal
+        # Nobody but the server itself reads it.
+        self.is_hidden = facts.name in HIDDEN_TOPICS
         self.settings = settings
         self.partitions: list[Partition] = []
 
@@ -94,6 +107,8 @@ class NewTopic(Struct, frozen=True):
     name: str
     partition_count: int
     configs: Mapping[str, str]
+    # None: one is made.
+    topic_id: bytes | None = None
 
 
 class Topics:
@@ -130,6 +145,8 @@ class Topics:
         self.stored_bytes: dict[str, int] = {}
         # When somebody read a room at the latest, by its topic's name; old ones go with each clean-up of rooms.
         self.room_fetches: dict[str, int] = {}
+        # By topic: from which offset on retention has to leave its records, because somebody still needs them.
+        self.held_from: dict[str, Callable[[], int]] = {}
         self.catalogue = Catalogue(metastore, self._check_stored)
 
     def __iter__(self) -> Iterator[Topic]:
@@ -231,14 +248,24 @@ class Topics:
         self._check_free(name, {})
 
     def check_configs(self, configs: Mapping[str, str]) -> None:
-        """Raise KafkaError if a topic cannot be configured so."""
+        """Raise KafkaError if a client cannot have a topic configured so."""
+        if self._checked_settings(configs).is_event_topic:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG, "Topics of the event store are made by POST /topics, with schemas."
+            )
+
+    def check_event_configs(self, configs: Mapping[str, str]) -> None:
+        """The same of a topic that the event store makes."""
         self._checked_settings(configs)
 
-    async def create(self, new: Iterable[NewTopic]) -> list[Topic]:
-        """Create checked topics, all in one commit. Raises KafkaError if one of them has come into being meanwhile."""
-        return await _to_the_end(self._create(list(new)))
+    async def create(self, new: Iterable[NewTopic], beside: Sequence[Change] = ()) -> list[Topic]:
+        """Create checked topics, all in one commit. Raises KafkaError if one of them has come into being meanwhile.
 
-    async def _create(self, new: Sequence[NewTopic]) -> list[Topic]:
+        `beside`: what else is to be committed with them, or not at all.
+        """
+        return await _to_the_end(self._create(list(new), beside))
+
+    async def _create(self, new: Sequence[NewTopic], beside: Sequence[Change]) -> list[Topic]:
         # One after the other: names that differ but look the same are no conflict for the catalogue.
         async with self._creating:
             looks: dict[str, str] = {}
@@ -250,9 +277,12 @@ class Topics:
             now_ms = self._clock.now_ms()
             await self.catalogue.add(
                 {
-                    topic.name: entry_value(uuid.uuid4().bytes, topic.partition_count, topic.configs, now_ms)
+                    topic.name: entry_value(
+                        topic.topic_id or uuid.uuid4().bytes, topic.partition_count, topic.configs, now_ms
+                    )
                     for topic in new
-                }
+                },
+                beside,
             )
             return [made for topic in new if (made := self.get(topic.name)) is not None]
 
@@ -365,6 +395,32 @@ class Topics:
         }
         new = NewTopic(OFFSETS_TOPIC, groups.offsets_partition_count, configs)
         return self.get(OFFSETS_TOPIC) or await self._create_or_get(new)
+
+    async def events_topic(self) -> Topic:
+        """The journal of the event store, made when the first event needs it; its retention follows the broker's."""
+        configs = {
+            "cleanup.policy": "delete",
+            "compression.type": "producer",
+            "kwire.log.sync": "group",
+            "max.message.bytes": str(INT_MAX),
+            "max.decompressed.message.bytes": str(INT_MAX),
+            "message.timestamp.type": "CreateTime",
+            "retention.bytes": "-1",
+            "retention.ms": str(self._config.events.retention_ms),
+        }
+        topic = self.get(EVENTS_TOPIC) or await self._create_or_get(NewTopic(EVENTS_TOPIC, 1, configs))
+        if dict(topic.configs) != configs:
+            await self.configure(topic, configs)
+        return topic
+
+    def cut_damage(self, partition: Partition) -> None:
+        """Let a log go on that is damaged at its end, without that end; raises StorageError. Nobody reads it yet."""
+        topic = self.get(partition.topic_name)
+        if topic is None:
+            return
+        settings = self._log_settings(topic.settings)
+        partition.go_on_in(self._store.cut_damage(topic.name, partition.index, topic.topic_id, settings))
+        partition.show_all()
 
     async def _create_or_get(self, new: NewTopic) -> Topic:
         try:

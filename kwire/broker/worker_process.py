@@ -25,7 +25,14 @@ END_SECONDS = 5.0
 
 
 class WorkerDied(Exception):
-    """The process went away in the middle of a call: killed, or out of memory. The next call starts another one."""
+    """The process went away in the middle of a call: killed, or out of memory. The next call starts another one.
+
+    `code` is what it ended with, as `subprocess` has it; None if nobody knows.
+    """
+
+    def __init__(self, message: str, code: int | None = None) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class WorkerProcess:
@@ -106,7 +113,7 @@ class WorkerProcess:
         if answer is None:
             code = self._end()
             self.deaths += 1
-            raise WorkerDied(f"the worker ended with {code} during {function.__name__}")
+            raise WorkerDied(f"the worker ended with {code} during {function.__name__}", code)
         succeeded, result = pickle.loads(answer)
         return succeeded, result
 

@@ -13,6 +13,8 @@ NOUNS = {
     "topic": "list, create, describe and delete topics",
     "group": "list, describe, delete and reset consumer groups",
     "room": "list, create, describe, delete, publish to and follow rooms",
+    "event": "export events to files, import, check and pack them",
+    "webhook": "have events sent to receivers: create, watch, pause, resend and replay webhooks",
     "log": "check and print the files of a data directory",
     "wire": "print captured frames of the Kafka protocol",
 }

@@ -35,10 +35,14 @@ class HttpClient:
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
         """What is answered; raises Refused or Unreachable."""
-        content = None if body is None else json.dumps(body).encode()
+        content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         response = self._send(method, path, content, {"Accept": "application/json"})
         with _as_unreachable():
             return json.loads(response.read(ANSWER_BYTES_MAX))
+
+    def fetch(self, path: str) -> bytes:
+        """The same of a GET, as it came."""
+        return self._send("GET", path, None, {"Accept": "application/json"}).read(ANSWER_BYTES_MAX)
 
     def lines(self, path: str) -> Iterator[dict[str, Any]]:
         """JSON objects as they come, until the server or somebody else ends it."""

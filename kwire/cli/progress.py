@@ -13,7 +13,10 @@ _UNITS = ("kB", "MB", "GB", "TB", "PB")
 
 
 class Progress:
-    """Bytes done of bytes in all. Silent when `is_shown` is False; the bar is gone when it is closed."""
+    """Bytes done of bytes in all. Silent when `is_shown` is False; the bar is gone when it is closed.
+
+    Or of something else: `amount_text` says how much it is.
+    """
 
     def __init__(
         self,
@@ -23,6 +26,7 @@ class Progress:
         *,
         is_shown: bool = True,
         monotonic: Callable[[], float] = time.monotonic,
+        amount_text: Callable[[int], str] | None = None,
     ) -> None:
         self._what = what
         self._total_bytes = total_bytes
@@ -30,6 +34,7 @@ class Progress:
         self._is_bar = stream.isatty()
         self._is_shown = is_shown
         self._monotonic = monotonic
+        self._amount_text = amount_text or size_text
         self._started = monotonic()
         # A bar is there at once; work that is soon done needs no line.
         self._due = self._started + (0.0 if self._is_bar else LINE_INTERVAL_SECONDS)
@@ -60,13 +65,16 @@ class Progress:
         return f"{self._what} [{'#' * filled}{'.' * (BAR_CELLS_MAX - filled)}] {self._facts(done_bytes, now)}"
 
     def _facts(self, done_bytes: int, now: float) -> str:
-        facts = f"{self._share(done_bytes):3d}%  {size_text(done_bytes)} of {size_text(self._total_bytes)}"
+        told = self._amount_text
+        if done_bytes > self._total_bytes:
+            return told(done_bytes)  # more than anybody knew of
+        facts = f"{self._share(done_bytes):3d}%  {told(done_bytes)} of {told(self._total_bytes)}"
         seconds = now - self._started
         if not done_bytes or seconds <= 0:
             return facts
         rate = done_bytes / seconds
         left = (self._total_bytes - done_bytes) / rate
-        return f"{facts}  {size_text(int(rate))}/s  {duration_text(left)} left"
+        return f"{facts}  {told(int(rate))}/s  {duration_text(left)} left"
 
     def _share(self, done_bytes: int) -> int:
         return min(100, 100 * done_bytes // self._total_bytes) if self._total_bytes else 100

@@ -1,4 +1,4 @@
-"""The small Python client for rooms. Needs aiohttp only and nothing of the server.
+"""The small Python client for rooms and for the event store. Needs aiohttp only and nothing of the server.
 
     from kwire.client import Client, Event, Gap
 
@@ -11,6 +11,10 @@
 them `CaughtUp` (history is over, from here on it is live), `Lagging` (the server's warning) and `Gap` (these events
 cannot be had any more). It survives lost connections and restarts of the server: it goes on behind the last event it
 handed out, and what could not be mended is a `Gap`, never silence.
+
+`client.events` is the event store: `publish` and `publish_many` (all or nothing, stored once however often they are
+sent), `read`, `last`, `event`, and subscriptions of the same kind by global position (`subscribe_all`) or version
+(`subscribe_stream`), which hand out `StoredEvent`s.
 """
 
 from kwire.client.client import AsyncClient
@@ -23,18 +27,26 @@ from kwire.client.errors import (
     EventNotFound,
     EventTooLarge,
     GapFound,
+    IdempotencyConflict,
     InvalidEvent,
+    NotAnEventTopic,
     OffsetOutOfRange,
     PublishUncertain,
     Refused,
     RoomNotFound,
+    SchemaViolation,
     SubscriptionFailed,
+    TopicNotFound,
     Unreachable,
+    WrongExpectedVersion,
 )
+from kwire.client.event_stream import EventStream
 from kwire.client.events import CaughtUp, Event, Gap, History, Item, Lagging, NewEvent, Position, Published
 from kwire.client.rooms import RoomInfo
+from kwire.client.stored_events import EventPage, EventToStore, StoredEvent, StoredItem
 from kwire.client.subscription import Subscription
 from kwire.client.sync import Client, SyncSubscription
+from kwire.client.sync_events import SyncEventStream
 
 __all__ = [
     "AnswerTimeout",
@@ -47,14 +59,19 @@ __all__ = [
     "ConnectionLost",
     "Event",
     "EventNotFound",
+    "EventPage",
+    "EventStream",
+    "EventToStore",
     "EventTooLarge",
     "Gap",
     "GapFound",
     "History",
+    "IdempotencyConflict",
     "InvalidEvent",
     "Item",
     "Lagging",
     "NewEvent",
+    "NotAnEventTopic",
     "OffsetOutOfRange",
     "Position",
     "PublishUncertain",
@@ -62,8 +79,14 @@ __all__ = [
     "Refused",
     "RoomInfo",
     "RoomNotFound",
+    "SchemaViolation",
+    "StoredEvent",
+    "StoredItem",
     "Subscription",
     "SubscriptionFailed",
+    "SyncEventStream",
     "SyncSubscription",
+    "TopicNotFound",
     "Unreachable",
+    "WrongExpectedVersion",
 ]

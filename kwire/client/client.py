@@ -7,6 +7,7 @@ from typing import Self
 import aiohttp
 
 from kwire.client.backoff import DELAY_S_MAX, DELAY_S_MIN, Backoff
+from kwire.client.event_store import EventStore
 from kwire.client.http import Http
 from kwire.client.link import Link
 from kwire.client.rooms import Rooms
@@ -14,6 +15,8 @@ from kwire.client.stream import Stream
 
 DEFAULT_URL = "http://127.0.0.1:8082"
 TIMEOUT_S = 30.0
+# Each subscription to events has one, and so has each link; the rest is for calls.
+CONNECTIONS_MAX = 1_200
 
 
 class AsyncClient:
@@ -34,18 +37,24 @@ class AsyncClient:
         self._session = aiohttp.ClientSession(
             headers=headers,
             trust_env=False,
+            connector=aiohttp.TCPConnector(limit=CONNECTIONS_MAX),
             timeout=aiohttp.ClientTimeout(total=None),
             cookie_jar=aiohttp.DummyCookieJar(),
         )
         http = Http(self._session, url, timeout_s)
 
+        def new_backoff() -> Backoff:
+            return Backoff(retry_delay_s_min, retry_delay_s_max)
+
         def new_link() -> Link:
-            return Link(self._session, url + "/ws", Backoff(retry_delay_s_min, retry_delay_s_max))
+            return Link(self._session, url + "/ws", new_backoff())
 
         self.stream = Stream(new_link, http, timeout_s)
         self.rooms = Rooms(http)
+        self.events = EventStore(self._session, url, http, new_backoff, timeout_s)
 
     async def close(self) -> None:
+        await self.events.close()
         await self.stream.close()
         await self._session.close()
 

@@ -92,6 +92,34 @@ class EventTooLarge(Refused):
     """The event is larger than the room allows."""
 
 
+class TopicNotFound(Refused):
+    """The event store has no such topic, or it was deleted while it was read."""
+
+
+class NotAnEventTopic(Refused):
+    """The topic has no schemas, so it takes no events of the event store."""
+
+
+class SchemaViolation(Refused):
+    """An event is not what its topic's schema says; `details["index"]` is its place among those published."""
+
+
+class WrongExpectedVersion(Refused):
+    """Somebody else has added to the topic, or has not: `actual` is the version of its last event."""
+
+    @property
+    def expected(self) -> int:
+        return int(self.details["expected"])
+
+    @property
+    def actual(self) -> int:
+        return int(self.details["actual"])
+
+
+class IdempotencyConflict(Refused):
+    """The idempotency key was used before, for other events."""
+
+
 _BY_CODE: Mapping[str, type[Refused]] = {
     kind.__name__: kind
     for kind in (
@@ -102,6 +130,11 @@ _BY_CODE: Mapping[str, type[Refused]] = {
         BroadcastFailed,
         InvalidEvent,
         EventTooLarge,
+        TopicNotFound,
+        NotAnEventTopic,
+        SchemaViolation,
+        WrongExpectedVersion,
+        IdempotencyConflict,
     )
 }
 

@@ -20,17 +20,24 @@ class Http:
         self._url = url
         self._timeout_s = timeout_s
 
-    async def call(self, method: str, path: str, body: Any = None, query: Mapping[str, str | int] | None = None) -> Any:
+    async def call(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        query: Mapping[str, str | int] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
         """The answer's JSON. POST is never sent twice: where its fate is unknown, PublishUncertain says so."""
         is_write = method == "POST"
         # aiohttp sends a file in portions, and so does not hold up the loop with a large body.
         data = None if body is None else io.BytesIO(json.dumps(body, separators=(",", ":")).encode())
-        headers = {"Content-Type": "application/json"} if data is not None else {}
+        sent = {**(headers or {}), **({"Content-Type": "application/json"} if data is not None else {})}
         try:
             async with (
                 asyncio.timeout(self._timeout_s),
                 self._session.request(
-                    method, self._url + path, data=data, headers=headers, params=query, allow_redirects=False
+                    method, self._url + path, data=data, headers=sent, params=query, allow_redirects=False
                 ) as answer,
             ):
                 return _checked(answer.status, await answer.read())

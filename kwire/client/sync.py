@@ -1,112 +1,33 @@
 """The same client for programs without an event loop: a thread of its own runs one, and the calls wait for it."""
 
-import asyncio
-import threading
-from collections import deque
-from collections.abc import Collection, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from kwire.client.backoff import DELAY_S_MAX, DELAY_S_MIN
 from kwire.client.client import DEFAULT_URL, TIMEOUT_S, AsyncClient
-from kwire.client.errors import ClientClosed, GapFound
-from kwire.client.events import Event, Gap, History, Item, NewEvent, Position, Published
+from kwire.client.errors import ClientClosed
+from kwire.client.events import Event, History, Item, NewEvent, Position, Published
+from kwire.client.loop_thread import LoopThread
 from kwire.client.rooms import RoomInfo
 from kwire.client.stream import OnLag
 from kwire.client.subscription import Subscription
-
-T = TypeVar("T")
-
-# Items fetched from the loop at once; waking a thread for each would be most of the work.
-BATCH_ITEMS = 100
+from kwire.client.sync_events import SyncEventStore
+from kwire.client.sync_items import SyncItems
 
 
-class _Loop:
-    """An event loop in a thread."""
+class SyncSubscription(SyncItems[Item, Event]):
+    """See `kwire.client.subscription.Subscription`, whose items these are."""
 
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="kwire client", daemon=True)
-        self._thread.start()
-
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        if self._loop.is_closed():
-            work.close()
-            raise ClientClosed("the client was closed")
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        try:
-            return future.result()
-        except BaseException:
-            # Ctrl-C ends the wait here; the work over there must not go on without anybody.
-            future.cancel()
-            raise
-
-    def close(self) -> None:
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-            self._loop.close()
-
-
-class SyncSubscription:
-    """Iterate over it (`for item in subscription`), or pull with `next` or `next_event`."""
-
-    def __init__(self, loop: _Loop, subscription: Subscription) -> None:
-        self._loop = loop
-        self._subscription = subscription
-        self._fetched: deque[tuple[Item, Position]] = deque()
-        self._position = subscription.position
-
-    @property
-    def room(self) -> str:
-        return self._subscription.room
-
-    @property
-    def position(self) -> Position | None:
-        """Behind the last item taken. Store it to go on from here in another process (`resume=`)."""
-        return self._position
-
-    def next(self, timeout_s: float | None = None) -> Item:
-        """The next item. TimeoutError if none comes in time; what ended the subscription, if something did."""
-        if not self._fetched:
-            self._fetched.extend(self._loop.run(self._subscription.next_batch(BATCH_ITEMS, timeout_s)))
-        item, self._position = self._fetched.popleft()
-        return item
-
-    def next_event(self, timeout_s: float | None = None) -> Event:
-        """The next event, without the marks between; a gap is raised as `GapFound`, and the call after it goes on."""
-        while True:
-            item = self.next(timeout_s)
-            if isinstance(item, Event):
-                return item
-            if isinstance(item, Gap):
-                raise GapFound(item)
-
-    def __iter__(self) -> Iterator[Item]:
-        return self
-
-    def __next__(self) -> Item:
-        try:
-            return self.next()
-        except ClientClosed:
-            raise StopIteration from None
-
-    def close(self) -> None:
-        self._loop.run(self._subscription.close())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+    def __init__(self, loop: LoopThread, subscription: Subscription) -> None:
+        super().__init__(loop, subscription, Event)
+        self.room = subscription.room
 
 
 class SyncStream:
     """See `kwire.client.stream.Stream`, whose calls these are."""
 
-    def __init__(self, loop: _Loop, client: AsyncClient) -> None:
+    def __init__(self, loop: LoopThread, client: AsyncClient) -> None:
         self._loop = loop
         self._stream = client.stream
 
@@ -163,7 +84,7 @@ class SyncStream:
 class SyncRooms:
     """See `kwire.client.rooms.Rooms`, whose calls these are."""
 
-    def __init__(self, loop: _Loop, client: AsyncClient) -> None:
+    def __init__(self, loop: LoopThread, client: AsyncClient) -> None:
         self._loop = loop
         self._rooms = client.rooms
 
@@ -204,10 +125,11 @@ class Client:
                 headers=headers,
             )
 
-        self._loop = _Loop()
+        self._loop = LoopThread()
         self._client = self._loop.run(make())
         self.stream = SyncStream(self._loop, self._client)
         self.rooms = SyncRooms(self._loop, self._client)
+        self.events = SyncEventStore(self._loop, self._client)
 
     def close(self) -> None:
         try:

@@ -11,6 +11,7 @@ from kwire.config.settings import SETTINGS
 from kwire.config.sources import Source
 from kwire.config.tree import Config, GroupsConfig, LogConfig, NetworkConfig, TopicsConfig, load
 from kwire.config.values import Value, Values
+from kwire.config.webhooks import WebhooksConfig
 
 __all__ = [
     "INT_MAX",
@@ -35,5 +36,6 @@ __all__ = [
     "Value",
     "Values",
     "WebConfig",
+    "WebhooksConfig",
     "load",
 ]

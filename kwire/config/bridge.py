@@ -70,6 +70,20 @@ class WebConfig(NamedTuple):
         return "*" in self.origins
 
 
+class EventsConfig(NamedTuple):
+    """The event store."""
+
+    retention_ms: int
+    files_dir: str | None
+
+
+def events_config(values: Values) -> EventsConfig:
+    return EventsConfig(
+        retention_ms=values.number("kwire.events.retention.ms"),
+        files_dir=values.string_or_none("kwire.events.files.dir") or None,
+    )
+
+
 def rooms_config(values: Values) -> RoomsConfig:
     inactive_hours = values.number("kwire.rooms.inactive.timeout.hours")
     return RoomsConfig(

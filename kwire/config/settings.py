@@ -6,6 +6,7 @@ shown by DescribeConfigs, but change nothing here. Rows marked ``is_dynamic`` ca
 """
 
 from kwire.config.accepted_settings import ACCEPTED_SETTINGS
+from kwire.config.event_settings import EVENT_SETTINGS
 from kwire.config.group_settings import GROUP_PROTOCOL_SETTINGS
 from kwire.config.rooms_settings import REST_GROUP_SETTINGS, ROOM_SETTINGS, STREAM_SETTINGS, WEB_SETTINGS
 from kwire.config.setting import (
@@ -20,6 +21,7 @@ from kwire.config.setting import (
     between_or,
     one_of,
 )
+from kwire.config.webhook_settings import WEBHOOK_SETTINGS
 
 COMPRESSION_TYPES = one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 # Kafka's default for one record's bytes: the longest array of the Java machine, so it bounds nothing.
@@ -564,6 +566,8 @@ SECTIONS: dict[str, tuple[Setting, ...]] = {
     "Rooms": ROOM_SETTINGS,
     "Partitioned topics over REST": STREAM_SETTINGS,
     "Consumer groups over REST": REST_GROUP_SETTINGS,
+    "Event store": EVENT_SETTINGS,
+    "Webhooks": WEBHOOK_SETTINGS,
     "HTTP and WebSocket": WEB_SETTINGS,
     "kwire's own": _KWIRE,
     "Accepted for compatibility": ACCEPTED_SETTINGS,

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kwire.config.bridge import (
+    EventsConfig,
     RestGroupsConfig,
     RoomsConfig,
     StreamsConfig,
     WebConfig,
+    events_config,
     rest_groups_config,
     rooms_config,
     streams_config,
@@ -23,6 +25,7 @@ from kwire.config.setting import InvalidConfig
 from kwire.config.sources import from_environment, from_file, from_flags
 from kwire.config.streams_yaml import from_yaml
 from kwire.config.values import Values, resolve
+from kwire.config.webhooks import WebhooksConfig, webhooks_config
 
 YAML_SUFFIXES = (".yaml", ".yml")
 SERVED_PROTOCOLS = ("PLAINTEXT",)
@@ -107,6 +110,8 @@ class Config(NamedTuple):
     rooms: RoomsConfig
     streams: StreamsConfig
     rest_groups: RestGroupsConfig
+    events: EventsConfig
+    webhooks: WebhooksConfig
     web: WebConfig
     values: Values
     warnings: tuple[str, ...]
@@ -182,6 +187,8 @@ def _tree(values: Values, warnings: tuple[str, ...]) -> Config:
         rooms=rooms_config(values),
         streams=streams_config(values),
         rest_groups=rest_groups_config(values),
+        events=events_config(values),
+        webhooks=webhooks_config(values),
         web=web_config(values),
         values=values,
         warnings=warnings,

@@ -14,6 +14,7 @@ from kwire.broker.metadata_log import MetadataLog
 from kwire.broker.moves import Moves
 from kwire.broker.partition import Partition
 from kwire.broker.producer_ids import ProducerIds
+from kwire.broker.store.event_store import EventStore
 from kwire.broker.topics import Topics
 from kwire.clock import Clock
 from kwire.config import Config
@@ -59,6 +60,7 @@ class Services(Struct, frozen=True):
     fetch_sessions: FetchSessions
     moves: Moves
     log_dirs: LogDirs
+    event_store: EventStore
 
     @property
     def config(self) -> Config:

@@ -53,6 +53,10 @@ def _check(context: Context, asked: CreatePartitionsTopic) -> Topic:
     if topic.is_internal:
         # The partition of a group is its hash modulo this count: changing it would lose every group.
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"The partition count of {topic.name} cannot be changed.")
+    if topic.settings.is_event_topic:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS, f"Topic '{topic.name}' is of the event store: it has one for ever."
+        )
     if asked.count <= now:
         raise KafkaError(
             ErrorCode.INVALID_PARTITIONS, f"Topic '{topic.name}' has {now} partitions; {asked.count} is not more."

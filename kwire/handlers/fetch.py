@@ -300,6 +300,8 @@ class _Look:
         self._left_weight -= _READ_WEIGHT
         is_id_unknown = topic is None and self._by_id
         code = ErrorCode.UNKNOWN_TOPIC_ID if is_id_unknown else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if topic is not None and topic.is_hidden:
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return _failed(asked.partition, code)
 
     def _tell_leader(self, data: PartitionData, partition: Partition) -> None:
@@ -320,13 +322,14 @@ class _Look:
         topics, by_id = self.context.services.topics, self._by_id
         for asked in self.request.topics:
             topic = topics.get_by_id(asked.topic_id) if by_id else topics.get(asked.topic)
+            is_hidden = topic is not None and topic.is_hidden
             answers = []
             for one in asked.partitions:
                 if self._left_weight <= 0:
                     self._left_weight = _TURN_WEIGHT
                     yield
                 partition = topic.partition(one.partition) if topic is not None else None
-                if partition is not None:
+                if partition is not None and not is_hidden:
                     answers.append(self._look_at(partition, one))
                 else:
                     answers.append(self._missing(topic, one))
@@ -388,7 +391,7 @@ class _Look:
         """The partition, looked up by what the session calls its topic; if there is none, that is told every time."""
         topics, key = self.context.services.topics, cached.topic
         topic = topics.get_by_id(key) if isinstance(key, bytes) else topics.get(key)
-        partition = topic.partition(cached.partition) if topic is not None else None
+        partition = topic.partition(cached.partition) if topic is not None and not topic.is_hidden else None
         if partition is None:
             self._news.append((cached, self._missing(topic, cached)))
         return partition

@@ -4,6 +4,8 @@
 - One batch per partition, as Kafka demands; it stays opaque: header and CRC checked, offset patched, written.
 - acks 0 gets no answer (an error drops the connection, the only sign such a producer understands), 1 gets its answer
   when the batch is in the log, all when it is readable: as durable as the topic's `kwire.log.sync` says.
+- A batch for a topic of the event store is checked by its schemas and committed through the journal; acks 1 and all are
+  the same there, and records that are refused are named.
 - A batch the producer already wrote (same id, epoch and sequence) is answered with its first offset.
 - Version 3 is the first with today's record batches, and brought the transactional id; 5 tells the start of the log; 7
   is the first that may bring zstd; 8 names single bad records and says what is wrong; 9 is flexible; 10 tells where the
@@ -11,13 +13,16 @@
 """
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 
 from kwire.broker.partition import Partition, code_of
+from kwire.broker.store.commit import InvalidRecords, Outcome, Stored
+from kwire.broker.store.event_store import EventStore
 from kwire.broker.topics import Topic
 from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.context import Context, DropConnection
 from kwire.wire.messages.produce import (
+    BatchIndexAndErrorMessage,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -33,6 +38,10 @@ FIRST_ZSTD_VERSION = 7
 FIRST_TOPIC_ID_VERSION = 13
 ALL, NONE = -1, 0
 ACKS = (ALL, NONE, 1)
+# A commit that is under way is waited for so long at least: a producer in a hurry would only send it again.
+COMMIT_MS_MIN = 1000
+# Records of one batch that are named in the answer.
+RECORD_ERRORS_MAX = 1000
 
 
 def handle(context: Context, request: ProduceRequest) -> ProduceResponse | Awaitable[ProduceResponse] | None:
@@ -40,6 +49,7 @@ def handle(context: Context, request: ProduceRequest) -> ProduceResponse | Await
     topics = context.services.topics
     refusal = _refusal(version, request)
     unsafe: list[_Unsafe] = []
+    commits: _Commits | None = None
     responses = []
     for data in request.topic_data:
         topic = topics.get(data.name) if version < FIRST_TOPIC_ID_VERSION else topics.get_by_id(data.topic_id)
@@ -50,7 +60,11 @@ def handle(context: Context, request: ProduceRequest) -> ProduceResponse | Await
                     raise refusal
                 if topic is None:
                     raise KafkaError(_unknown_topic(version))
-                answers.append(_append(topic, one, version, unsafe))
+                if topic.settings.is_event_topic:
+                    commits = commits or _Commits(context.services.event_store, version, request.timeout_ms)
+                    answers.append(commits.add(topic, one))
+                else:
+                    answers.append(_append(topic, one, version, unsafe))
             except KafkaError as error:
                 answers.append(_failed(one.index, error.code, error.message))
             except StorageError as error:
@@ -60,8 +74,10 @@ def handle(context: Context, request: ProduceRequest) -> ProduceResponse | Await
         _drop_on_failure(responses)
         return None
     response = ProduceResponse(responses=responses)
-    if unsafe and request.acks == ALL:
-        return _answer_when_safe(response, unsafe, request.timeout_ms)
+    if request.acks != ALL:
+        unsafe = []
+    if unsafe or (commits is not None and commits.left):
+        return _answer_when_safe(response, unsafe, commits, request.timeout_ms)
     return response
 
 
@@ -79,7 +95,7 @@ def _append(topic: Topic, data: PartitionProduceData, version: int, unsafe: list
         )
     batch = data.records
     if not batch:
-        raise KafkaError(ErrorCode.INVALID_RECORD, "A produce request must carry exactly one batch per partition.")
+        raise _no_batch()
     assert isinstance(batch, memoryview)
     header = check_batch(batch)
     if header.attributes:
@@ -97,25 +113,86 @@ def _append(topic: Topic, data: PartitionProduceData, version: int, unsafe: list
     return answer
 
 
-def _answer_when_safe(response: ProduceResponse, unsafe: list[_Unsafe], timeout_ms: int) -> Awaitable[ProduceResponse]:
+class _Commits:
+    """The batches of one request that the event store was given; their answers are filled in when it has told."""
+
+    def __init__(self, store: EventStore, version: int, timeout_ms: int) -> None:
+        self.left = 0
+        self.on_told: Callable[[], None] | None = None
+        self._store = store
+        self._version = version
+        self._timeout_ms = max(timeout_ms, COMMIT_MS_MIN)
+
+    def add(self, topic: Topic, data: PartitionProduceData) -> PartitionProduceResponse:
+        if topic.partition(data.index) is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        batch = data.records
+        if not batch:
+            raise _no_batch()
+        assert isinstance(batch, memoryview)
+        header = check_batch(batch)
+        if header.attributes and not header.is_transactional:  # that the store refuses, in words of its own
+            _check_attributes(header, self._version)
+        answer = PartitionProduceResponse(index=data.index, error_code=0, base_offset=-1)
+
+        def done(outcome: Outcome) -> None:
+            _fill_in(answer, topic, outcome)
+            self.left -= 1
+            if self.on_told is not None:
+                self.on_told()
+
+        self._store.produce(topic, batch, header, done, self._timeout_ms)
+        self.left += 1
+        return answer
+
+
+def _fill_in(answer: PartitionProduceResponse, topic: Topic, outcome: Outcome) -> None:
+    if isinstance(outcome, Stored):
+        [placed] = outcome.parts
+        answer.base_offset, answer.log_append_time_ms = placed.base_offset, outcome.append_time_ms
+        partition = topic.partitions[0]
+        if partition.is_open:
+            answer.log_start_offset = partition.log.log_start_offset
+        return
+    answer.error_message = outcome.message
+    answer.error_code = outcome.code if isinstance(outcome, KafkaError) else ErrorCode.INVALID_RECORD
+    if isinstance(outcome, InvalidRecords):
+        answer.record_errors = [
+            BatchIndexAndErrorMessage(batch_index=number, batch_index_error_message=message)
+            for number, message in outcome.problems[:RECORD_ERRORS_MAX]
+        ]
+
+
+def _answer_when_safe(
+    response: ProduceResponse, unsafe: list[_Unsafe], commits: _Commits | None, timeout_ms: int
+) -> Awaitable[ProduceResponse]:
     """The answer for everything, when the last partition is safe or cannot be."""
     answered: asyncio.Future[ProduceResponse] = asyncio.get_running_loop().create_future()
-    left = len(unsafe)
+    left = len(unsafe) + (commits.left if commits is not None else 0)
+
+    def one_less() -> None:
+        nonlocal left
+        left -= 1
+        if not left and not answered.done():
+            answered.set_result(response)
 
     def wait_for(partition: Partition, end: int, answer: PartitionProduceResponse) -> None:
         def reached(error: KafkaError | None) -> None:
-            nonlocal left
             if error is not None:
                 answer.error_code, answer.error_message, answer.base_offset = error.code, error.message, -1
-            left -= 1
-            if not left and not answered.done():
-                answered.set_result(response)
+            one_less()
 
         partition.on_reached(end, reached, timeout_ms)
 
+    if commits is not None:
+        commits.on_told = one_less
     for one in unsafe:
         wait_for(*one)
     return answered
+
+
+def _no_batch() -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_RECORD, "A produce request must carry exactly one batch per partition.")
 
 
 def _check_attributes(header: BatchHeader, version: int) -> None:

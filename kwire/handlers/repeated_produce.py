@@ -207,6 +207,8 @@ class RepeatedProduce:
         is_repeated, self._target = target == self._target, target
         if not is_repeated or topic is None or topic.is_internal or (response is not None and _has_error(response)):
             return
+        if topic.settings.is_event_topic:  # these are committed; a topic is one for ever, or never
+            return
         self._version = version
         self._is_flexible = version >= PRODUCE.first_flexible
         self._acks = request.acks

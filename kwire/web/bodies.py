@@ -15,6 +15,7 @@ from kwire.web.safety import is_trusted
 from kwire.web.whole_numbers import decoded_anyway
 
 T = TypeVar("T")
+S = TypeVar("S", bound=msgspec.Struct)
 
 JSON = "application/json"
 
@@ -74,7 +75,7 @@ def decoded(raw: bytes | memoryview, shape: type[T]) -> T:
     return found
 
 
-def query_of(request: web.Request, shape: type[T]) -> T:
+def query_of(request: web.Request, shape: type[S]) -> S:
     """The query string; numbers and booleans are told by the Struct's fields, names it lacks are refused by it."""
     query = request.rel_url.query
     given = dict(query)
@@ -84,10 +85,14 @@ def query_of(request: web.Request, shape: type[T]) -> T:
         found = msgspec.convert(given, shape, strict=False)
     except msgspec.ValidationError as error:
         raise BadRequest(f"query: {_sentence(error)}") from None
-    for name, text in given.items():
-        # msgspec takes the word "null" for nothing; nobody means that.
-        if text.lower() == "null" and getattr(found, name, text) is None:
-            raise BadRequest(f"query: {name} has no value {text!r}: leave it out")
+    for field in msgspec.structs.fields(found):
+        text = given.get(field.encode_name)
+        if text is None:
+            continue
+        value = getattr(found, field.name)
+        # msgspec takes the word "null" for nothing, and 0 and 1 for booleans: that is not what is described.
+        if (value is None and text.lower() == "null") or (isinstance(value, bool) and text in ("0", "1")):
+            raise BadRequest(f"query: {field.encode_name} has no value {text!r}")
     return found
 
 

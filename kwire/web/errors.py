@@ -36,6 +36,17 @@ STREAM_STATUSES: Mapping[str, int] = {
     "TooManySubscribers": 429,
     "InvalidEvent": 400,
     "EventTooLarge": 413,
+    "TopicNotFound": 404,
+    "NotAnEventTopic": 400,
+    "WrongExpectedVersion": 409,
+    "IdempotencyConflict": 409,
+    "InvalidSchema": 400,
+    "IncompatibleSchema": 409,
+    "SchemaViolation": 400,
+    "InvalidWebhook": 400,
+    "WebhookNotFound": 404,
+    "WebhookConflict": 409,
+    "TooManyWebhooks": 429,
 }
 
 KAFKA_STATUSES: Mapping[ErrorCode, int] = {

@@ -17,11 +17,13 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
 from kwire.metrics import LATENCY_BOUNDS
+from kwire.web.events.file_metrics import event_file_families
 from kwire.web.groups.metrics import group_text
 from kwire.web.rooms.metrics import room_families
 from kwire.web.route import TEXT, Answer, Route
 from kwire.web.services import WebServices
 from kwire.web.storage_metrics import storage_families
+from kwire.web.webhooks.metrics import webhook_families
 
 TOPIC_SERIES_MAX = 1000
 
@@ -52,6 +54,8 @@ class NodeCollector(Collector):
         yield from self._fetch_sessions()
         yield from storage_families(self._services, self._sizes, self._other_bytes)
         yield from room_families(self._services)
+        yield from webhook_families(self._services)
+        yield from event_file_families(self._services)
         yield from self._loop()
         yield from self._process()
 

@@ -18,8 +18,10 @@ from kwire.web.services import WebServices
 TAGS = {
     "rooms": "Rooms: publish events, read them back, follow them live.",
     "commands": "The command envelope, as on the WebSocket.",
+    "events": "The event store: events with schemas, published all or none, read and followed in order.",
     "topics": "Topics of several partitions.",
     "consumer groups": "Groups whose members share a topic's partitions.",
+    "webhooks": "Webhook consumers: events that are sent to URLs, and what became of them.",
     "rest proxy": "The de-facto standard of Kafka's HTTP bridges, version 2, told apart by its media types.",
     "groups": "What all groups do and how far behind they are.",
     "node": "The node itself.",
@@ -82,7 +84,7 @@ def _types(routes: Iterable[Route]) -> Iterator[Any]:
     yield ErrorAnswer
     for route in routes:
         shapes = [route.request, route.query, *route.more_requests.values(), *route.parameters.values()]
-        shapes += route.more_refusals.values()
+        shapes += [*route.more_refusals.values(), *route.headers.values()]
         for answer in route.answers.values():
             shapes += answer.shapes.values() if isinstance(answer, Answer) else [answer]
         for shape in shapes:
@@ -98,7 +100,11 @@ def _operation(route: Route, schema_of: dict[Any, Any], components: dict[str, An
     }
     if route.description:
         operation["description"] = route.description
-    parameters = [*_path_parameters(route, schema_of), *_query_parameters(route, schema_of, components)]
+    parameters = [
+        *_path_parameters(route, schema_of),
+        *_query_parameters(route, schema_of, components),
+        *_header_parameters(route, schema_of),
+    ]
     if parameters:
         operation["parameters"] = parameters
     bodies = ({JSON: route.request} if route.request is not None else {}) | dict(route.more_requests)
@@ -136,6 +142,11 @@ def _query_parameters(route: Route, schema_of: dict[Any, Any], components: dict[
     for name, schema in shape.get("properties", {}).items():
         parameter = {"name": name, "in": "query", "required": name in shape.get("required", ()), **_described(schema)}
         yield parameter
+
+
+def _header_parameters(route: Route, schema_of: dict[Any, Any]) -> Iterator[dict[str, Any]]:
+    for name, shape in route.headers.items():
+        yield {"name": name, "in": "header", "required": False, **_described(schema_of[shape])}
 
 
 def _component_of(shape: Any, schema_of: dict[Any, Any]) -> str:

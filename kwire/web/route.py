@@ -47,6 +47,8 @@ class Route(NamedTuple):
     more_requests: Mapping[str, Any] = {}
     # A Struct with a field for each query parameter; those with a default are optional.
     query: Any = None
+    # Headers that it looks at, besides those that every request may have: name to type. All are optional.
+    headers: Mapping[str, Any] = {}
     # Types of path parameters that are not plain text, and text for those that need a word.
     parameters: Mapping[str, Any] = {}
     # What is answered when all goes well: status to the type of a JSON body, to an Answer, or None for no body.

@@ -145,8 +145,8 @@ def preflight_answer(request: web.Request) -> web.Response:
         status=204,
         headers={
             **cors_headers(request),
-            "Access-Control-Allow-Methods": "GET, POST, PUT, DELETE",
-            "Access-Control-Allow-Headers": "Accept, Content-Type, Last-Event-ID",
+            "Access-Control-Allow-Methods": "GET, POST, PUT, PATCH, DELETE",
+            "Access-Control-Allow-Headers": "Accept, Content-Type, Idempotency-Key, Last-Event-ID",
             "Access-Control-Max-Age": str(PREFLIGHT_SECONDS),
         },
     )

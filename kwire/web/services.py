@@ -10,9 +10,13 @@ from kwire.broker.events.publishing import Publisher
 from kwire.broker.fetch_sessions import FetchSessions
 from kwire.broker.keepers import Keepers
 from kwire.broker.rooms.rooms import Rooms
+from kwire.broker.store.event_store import EventStore
+from kwire.broker.store.event_topics import EventTopics
+from kwire.broker.store.files.sink import EventFiles
 from kwire.broker.stored_sizes import StoredSizes
 from kwire.broker.subscriptions import Subscriptions
 from kwire.broker.topics import Topics
+from kwire.broker.webhooks.webhooks import Webhooks
 from kwire.clock import Clock
 from kwire.config import Config
 from kwire.coordinator.web_groups import WebGroups
@@ -45,3 +49,8 @@ class WebServices:
     partitioner: Partitioner
     stream_metrics: StreamMetrics
     take_over: "TakeOver"
+    event_store: EventStore
+    event_topics: EventTopics
+    # None where they are not served.
+    webhooks: Webhooks | None
+    event_files: EventFiles | None

@@ -1,7 +1,7 @@
 """`python -m benchmark`: check what is needed, start the servers, run the schedule, print the table.
 
-`python -m benchmark log`, `python -m benchmark groups` and `python -m benchmark rooms` run the other families of works,
-which start servers of their own.
+`python -m benchmark log`, and with `groups`, `rooms` or `events` in its place, run the other families of works, which
+start servers of their own.
 """
 
 import signal
@@ -11,7 +11,8 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 
-from benchmark import groups, log, machine, options, report, rooms
+from benchmark import events, groups, log, machine, options, report, rooms
+from benchmark.events.run import run_event_works
 from benchmark.groups.run import run_group_works
 from benchmark.house import check_kwire, make_directory, publish, say
 from benchmark.log.run import run_log_works
@@ -26,7 +27,12 @@ from benchmark.tools import Tools
 # Both make the same promise: an acknowledged record is in the page cache, which is Kafka's default.
 PRODUCTS: dict[str, Product] = {"kafka": ApacheKafka({}), "kwire": Kwire({"kwire.log.sync": "os"})}
 SETTLE_SECONDS = 3.0
-FAMILIES = {log.FAMILY: run_log_works, groups.FAMILY: run_group_works, rooms.FAMILY: run_room_works}
+FAMILIES = {
+    log.FAMILY: run_log_works,
+    groups.FAMILY: run_group_works,
+    rooms.FAMILY: run_room_works,
+    events.FAMILY: run_event_works,
+}
 TERMINATED = 128 + signal.SIGTERM
 
 

@@ -48,11 +48,13 @@ class Tools:
         self._topics(server, ["--delete", "--if-exists", "--topic", pattern])
 
     def produce(
-        self, server: RunningServer, topic: str, records: int, record_size: int, properties: dict[str, object]
+        self, server: RunningServer, topic: str, records: int, payload: int | Path, properties: dict[str, object]
     ) -> dict[str, float]:
+        """`payload` is how large records are, or a file with values, one in each line."""
         tool = "ProducerPerformance"
         argv = self._argv(tool, server, topic, records)
-        argv += ["--record-size", str(record_size), "--throughput", "-1", "--command-property", "acks=all"]
+        argv += ["--record-size", str(payload)] if isinstance(payload, int) else ["--payload-file", str(payload)]
+        argv += ["--throughput", "-1", "--command-property", "acks=all"]
         argv += [f"{name}={value}" for name, value in properties.items()]
         return parse_produced(run(tool, argv, TOOL_TIMEOUT_SECONDS), records)
 

@@ -148,7 +148,7 @@ async def test_an_impossible_header_is_told_once_and_nothing_is_set_apart(
     path = Path(next(iter(partition.log.segments())).path)
     content = bytearray(path.read_bytes())
     size = parse_header(content).size_bytes
-    content[57:61] = (1).to_bytes(4, "big")  # one record in two offsets
+    content[57:61] = (3).to_bytes(4, "big")  # three records in two offsets
     content[17:21] = crc32c(content[21:size]).to_bytes(4, "big")
     path.write_bytes(content)
     scrub = start(node, HereWorker())

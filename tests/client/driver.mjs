@@ -50,6 +50,29 @@ const calls = {
   async closeSubscription({ subscription }) {
     subscriptions.get(subscription).close();
   },
+  async storeEvents({ name, events, options }) {
+    return clients.get(name).events.publishMany(events, options);
+  },
+  async readEvents({ name, topic, options }) {
+    return clients.get(name).events.read(topic, options);
+  },
+  async readAllEvents({ name, topic, options }) {
+    const events = [];
+    for await (const event of clients.get(name).events.readAll(topic, options)) events.push(event);
+    return events;
+  },
+  async lastEvent({ name, topic }) {
+    return clients.get(name).events.last(topic);
+  },
+  async storedEvent({ name, eventId }) {
+    return clients.get(name).events.event(eventId);
+  },
+  async subscribeAll({ name, subscription, options }) {
+    subscriptions.set(subscription, await clients.get(name).events.subscribeAll(options));
+  },
+  async subscribeStream({ name, subscription, topic, options }) {
+    subscriptions.set(subscription, await clients.get(name).events.subscribeStream(topic, options));
+  },
   async rooms({ name, prefix }) {
     const names = [];
     for await (const room of clients.get(name).rooms.list(prefix)) names.push(room);

@@ -21,6 +21,7 @@ const client = new module.KwireClient();
 const named = (object) => Object.getOwnPropertyNames(Object.getPrototypeOf(object));
 console.log(JSON.stringify({
   exports: Object.keys(module), Stream: named(client.stream), Rooms: named(client.rooms), KwireClient: named(client),
+  Events: named(client.events),
 }));
 """
 
@@ -52,4 +53,6 @@ def test_the_types_name_what_the_module_has() -> None:
         body = text.partition(f" {name} {{\n")[2].partition("\n}")[0]
         declared = set(re.findall(r"^  (\w+)(?:<[^(]*>)?\(", body, re.MULTILINE))
         # Constructors are not declared but for the client, whose own `close` is the one that ends the stream.
-        assert declared - {"constructor"} == set(members) - {"constructor"} - ({"close"} if name == "Stream" else set())
+        assert declared - {"constructor"} == set(members) - {"constructor"} - (
+            {"close"} if name in ("Stream", "Events") else set()
+        )

@@ -3,38 +3,19 @@
 How good they are depends on the machine, so nothing is said about it here; docs/benchmarks.md tells what was measured.
 """
 
-import json
-import os
-import subprocess
-import sys
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.bench import bench as bench_family
+
 SUBSCRIBERS = 120
 ROOMS = 1_001
-BENCH_SECONDS_MAX = 400  # The first run builds the load program.
 
 pytestmark = pytest.mark.needs_go
 
-Figures = dict[str, dict[str, float]]
-
-
-def bench(directory: Path, *options: str) -> Figures:
-    """The figures of each work, by its name."""
-    path = directory / "results.json"
-    short = ("--kwire-only", "--quick", "--seconds", "0.2", "--json", str(path), "--dir", str(directory))
-    subprocess.run(
-        [sys.executable, "-m", "benchmark", "rooms", *short, *options],
-        env=os.environ | {"PYTHONPATH": str(ROOT / "scripts")},
-        check=True,
-        timeout=BENCH_SECONDS_MAX,
-        capture_output=True,
-    )
-    samples: list[dict[str, Any]] = json.loads(path.read_text())["samples"]
-    return {sample["work"]: sample["figures"] for sample in samples if sample["round"] > 0}
+bench = partial(bench_family, "rooms")
 
 
 @pytest.mark.proves("S0-49", "S0-52")

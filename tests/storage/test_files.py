@@ -93,6 +93,32 @@ def test_a_file_system_is_synced_or_the_reason_is_told(tmp_path: Path) -> None:
         Files().syncfs(str(tmp_path / "none"))
 
 
+def test_a_file_system_that_is_watched_is_asked_through_the_same_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that was opened after somebody else's sync is not told of the writes that failed before it."""
+    files, path = Files(), str(tmp_path)
+    count = len(os.listdir("/proc/self/fd"))
+    files.watch_file_system(path)
+    opened: list[str] = []
+    real_open = os.open
+
+    def noted_open(name: str, *args: int) -> int:
+        opened.append(name)
+        return real_open(name, *args)
+
+    monkeypatch.setattr(os, "open", noted_open)
+    files.syncfs(path)
+    assert opened == []
+    files.watch_file_system(path)
+    files.unwatch_file_system(path)
+    files.unwatch_file_system(path)
+    files.syncfs(path)
+    assert opened == [path, path]
+    monkeypatch.undo()
+    assert len(os.listdir("/proc/self/fd")) == count
+
+
 def test_the_boot_id_is_stable() -> None:
     assert Files().boot_id() == Files().boot_id() != ""
 

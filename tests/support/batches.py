@@ -26,6 +26,9 @@ class UnsyncedFiles(Files):
     def fdatasync(self, fd: int) -> None:
         pass
 
+    def syncfs(self, path: str) -> None:
+        pass
+
 
 class LaterJobs:
     """Background work that is done when the test says so."""

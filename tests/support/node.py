@@ -10,7 +10,7 @@ import asyncio
 import functools
 import gc
 import inspect
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
@@ -29,6 +29,9 @@ from kwire.broker.metadata_log import MetadataLog
 from kwire.broker.moves import Moves
 from kwire.broker.partition import Partition, Syncs
 from kwire.broker.producer_ids import ProducerIds
+from kwire.broker.store.committing import CheckedBatch
+from kwire.broker.store.event_store import EventDraft, EventStore
+from kwire.broker.store.event_topics import EventTopics
 from kwire.broker.topics import OFFSETS_TOPIC, NewTopic, Topic, Topics
 from kwire.config import load
 from kwire.coordinator.group.consumer.configured import ConfiguredGroups
@@ -43,6 +46,7 @@ from kwire.metastore import EmbeddedMetaStore
 from kwire.node import Node
 from kwire.wire.codec import decode_message, encode_message
 from kwire.wire.schema import Api, message_of
+from storage.batch import BatchHeader
 from storage.directories import LogDirectories
 from storage.files import Files
 from storage.journal import Journal
@@ -107,6 +111,19 @@ class SyncAtOnce:
         self.add(partition)
 
 
+async def run_here(function: Callable[..., Any], *args: Any) -> Any:
+    """What a worker is there for."""
+    return function(*args)
+
+
+class GivenChecks:
+    """What a test has in the place of schemas; all is taken until it says otherwise."""
+
+    def __init__(self) -> None:
+        self.check_draft: Callable[[Topic, EventDraft], Awaitable[object] | None] = lambda topic, draft: None
+        self.check_batch: Callable[[Topic, memoryview, BatchHeader], CheckedBatch] = lambda topic, batch, header: ()
+
+
 class QuietNode:
     """Everything a handler may use. `restart` builds it anew from what is on disk, as the next start of a server."""
 
@@ -125,6 +142,7 @@ class QuietNode:
         self._syncs = syncs or SyncAtOnce(self.files)
         self.config = load(data_dir=",".join(map(str, (directory, *more_dirs))), settings=settings)
         self._starts = 0
+        self.event_checks = GivenChecks()
         self._open()
 
     def __enter__(self) -> Self:
@@ -169,7 +187,28 @@ class QuietNode:
             fetch_sessions=FetchSessions(self.clock, self.config.network.fetch_session_slots),
             moves=self.moves,
             log_dirs=LogDirs(self.topics, self.store, self.moves, self.files),
+            event_store=self._new_event_store(),
         )
+
+    def _new_event_store(self) -> EventStore:
+        """Not opened: a test that needs it does so, in its loop."""
+        return EventStore(self.topics, self.metastore, self.clock, self._syncs, self.event_checks)
+
+    @property
+    def event_store(self) -> EventStore:
+        return self.services.event_store
+
+    @property
+    def event_topics(self) -> EventTopics:
+        """A new one each time, as after a restart; schemas are judged right here."""
+        return EventTopics(self.topics, self.metastore, run_here)
+
+    async def create_event_topic(self, name: str = "orders", **configs: str) -> Topic:
+        """As POST /topics makes one, without schemas."""
+        named = {key.replace("_", "."): value for key, value in configs.items()}
+        self.topics.check_new_name(name)
+        (topic,) = await self.topics.create([NewTopic(name, 1, {"kwire.events": "true", **named})])
+        return topic
 
     def close(self) -> None:
         self.groups.close()

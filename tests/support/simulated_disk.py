@@ -381,12 +381,25 @@ class SimulatedFiles(Files):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         return node.size if isinstance(node, SimulatedFile) else 0
 
+    def is_plain(self, path: str) -> bool:
+        node = self.disk.find(path)
+        if node is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return isinstance(node, SimulatedFile)
+
     def modified_ms_of(self, path: str) -> int:
         """Nothing of what is simulated depends on the time of day."""
         self.disk.enter("modified_ms_of", path)
         if self.disk.find(path) is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         return 0
+
+    def device_of(self, path: str) -> int:
+        """There is one file system."""
+        self.disk.enter("device_of", path)
+        if self.disk.find(path) is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return 1
 
     def fallocate(self, fd: int, position: int, size: int) -> None:
         self.disk.enter("fallocate")
@@ -446,6 +459,12 @@ class SimulatedFiles(Files):
             self.disk.give_up()
             raise
         self.disk.sync_everything()
+
+    def watch_file_system(self, path: str) -> None:
+        """Nobody else syncs this disk."""
+
+    def unwatch_file_system(self, path: str) -> None:
+        pass
 
     # --- names
 

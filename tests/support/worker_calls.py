@@ -1,6 +1,7 @@
 """What tests let a worker process do; imports no more than a worker should."""
 
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -13,6 +14,16 @@ WAIT_SECONDS = 20.0
 def block_until_killed(path: str) -> None:
     Path(path).write_text(str(os.getpid()))
     time.sleep(WAIT_SECONDS)
+
+
+def work_until_killed() -> None:
+    ends = time.monotonic() + WAIT_SECONDS
+    while time.monotonic() < ends:
+        pass
+
+
+def be_killed() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def raise_damage(place: str) -> None:

@@ -192,3 +192,14 @@ async def test_the_word_null_is_no_number_in_a_query(tmp_path: Path) -> None:
             assert (answer.status, answer.code) == (400, "BadRequest")
         # Where a text is asked for, it is one.
         assert [one["room"] for one in (await http.get("/rooms?prefix=null")).json["rooms"]] == ["null"]
+
+
+@in_loop
+async def test_only_true_and_false_are_booleans_in_a_query(tmp_path: Path) -> None:
+    async with http_node(tmp_path) as http:
+        await http.post("/topics/plain")
+        for query in ("events=1", "events=0", "events=yes", "events="):
+            answer = await http.get(f"/topics?{query}")
+            assert (answer.status, answer.code) == (400, "BadRequest"), query
+        assert (await http.get("/topics?events=false")).json == ["plain"]
+        assert (await http.get("/topics?events=true")).json == []

@@ -228,6 +228,10 @@ async def collected(node: QuietNode, server_metrics: ServerMetrics | None = None
         Partitioner(),
         stream_metrics,
         TakeOvers(stream_metrics, node.config.network.send_timeout_ms, node.config.web.socket_idle_timeout_ms),
+        event_store=node.event_store,
+        event_topics=node.event_topics,
+        webhooks=None,
+        event_files=None,
     )
     try:
         collector = NodeCollector(services, *await stored.by_topic(page.TOPIC_SERIES_MAX))

@@ -1,6 +1,5 @@
 """JSON as bytes: checked when it is published, shown when it is read, and never made into objects."""
 
-import re
 from base64 import b64encode
 from collections.abc import Callable
 from typing import Any
@@ -11,8 +10,6 @@ from kwire.errors import InvalidEvent
 # read it from a deeper place; only what has many brackets is looked at so closely.
 _DEPTH_LEFT = 100
 _BRACKETS_SUSPICIOUS = 500
-
-_SPACE = re.compile(rb"[ \t\r\n]")
 
 
 class _Msgspec:
@@ -46,9 +43,10 @@ def checked_json(raw: bytes) -> bytes:
         if not raw.isascii():
             raw.decode()
         _msgspec.check_grammar(raw)
-        if raw.count(b"[") + raw.count(b"{") > _BRACKETS_SUSPICIOUS:
+        if len(raw) > _BRACKETS_SUSPICIOUS and raw.count(b"[") + raw.count(b"{") > _BRACKETS_SUSPICIOUS:
             _msgspec.check_grammar(b"[" * _DEPTH_LEFT + raw + b"]" * _DEPTH_LEFT)
-        return _msgspec.format(raw, indent=-1) if _SPACE.search(raw) else bytes(raw)
+        # Split where the first space is: what has none, also in front and behind, stays in one piece.
+        return bytes(raw) if raw.split(None, 1)[0] == raw else _msgspec.format(raw, indent=-1)
     except RecursionError:
         raise InvalidEvent("the data is nested too deep") from None
     except UnicodeDecodeError as error:

@@ -4,10 +4,11 @@ from collections.abc import Iterator, Sequence
 from itertools import count
 
 from kwire.broker.cold_reads import ColdReads
-from kwire.broker.events.reading import newest_offset, oldest_offset
+from kwire.broker.events.reading import EventReader, newest_offset, oldest_offset
 from kwire.broker.partition import Partition
 from kwire.broker.subscriptions.marks import STOPPING
 from kwire.broker.subscriptions.messages import SubscribedMessages
+from kwire.broker.subscriptions.readers import OpenReader
 from kwire.broker.subscriptions.recent_events import RecentBytes
 from kwire.broker.subscriptions.shared_portions import SharedPortions
 from kwire.broker.subscriptions.start import FROM_NEWEST, Start, epoch_of, find_place
@@ -58,8 +59,11 @@ class Subscriptions:
         start: Start,
         sink: Sink,
         options: SubscribeOptions = DEFAULT_OPTIONS,
+        open_reader: OpenReader = EventReader,
     ) -> Subscription:
         """Registered, with its facts known, and silent until its `begin`. `name` is what readers know the topic by.
+
+        Who reads a partition in another way than `EventReader` does knows it by another name.
 
         Raises OffsetOutOfRange, TooManySubscribers, SubscriptionFailed, RoomNotFound, or KafkaError if the disk fails.
         """
@@ -82,7 +86,7 @@ class Subscriptions:
             next_offset=place.offset,
             recovered=place.is_recovered,
         )
-        tail = self._tail(name, partition)
+        tail = self._tail(name, partition, open_reader)
         subscription = Subscription(facts, sink, tail, self._turns, self._cold_reads.begin, patience, options)
         tail.add(subscription, patience.checkpoint_ms)
         return subscription
@@ -122,7 +126,7 @@ class Subscriptions:
     def _all_tails(self) -> Iterator[Tail]:
         return (tail for tails in self._tails.values() for tail in tails)
 
-    def _tail(self, name: str, partition: Partition) -> Tail:
+    def _tail(self, name: str, partition: Partition, open_reader: OpenReader) -> Tail:
         tails = self._tails.setdefault(partition, [])
         for tail in tails:
             if tail.name == name:
@@ -137,6 +141,7 @@ class Subscriptions:
             self._recent_bytes,
             self._shared_portions,
             self._forget,
+            open_reader,
         )
         tails.append(tail)
         return tail

@@ -13,7 +13,7 @@ import logging
 from enum import Enum
 from typing import NamedTuple, Protocol
 
-from kwire.broker.events.reading import EventReader, NeedsDisk, Unreadable
+from kwire.broker.events.reading import NeedsDisk, Unreadable
 from kwire.broker.subscriptions.marks import (
     BROADCAST_FAILED,
     DAMAGED,
@@ -31,6 +31,7 @@ from kwire.broker.subscriptions.marks import (
     Mark,
 )
 from kwire.broker.subscriptions.portions import Portion
+from kwire.broker.subscriptions.readers import Reader
 from kwire.broker.subscriptions.tails import NEVER, Fetch, Tail
 from kwire.broker.subscriptions.turns import DeliveryTurns
 from kwire.errors import KafkaError, OffsetOutOfRange
@@ -160,7 +161,7 @@ class Subscription:
         self._is_live = False
         # Everything below was there before it began: it is not caught up before that.
         self._catch_up_to = tail.partition.high_watermark
-        self._reader: EventReader | None = None
+        self._reader: Reader | None = None
         self._is_fetching = False
         self._unwritable_since: float | None = None
         self._is_lag_told = False
@@ -254,7 +255,7 @@ class Subscription:
             return None
         reader = self._reader
         if reader is None:
-            reader = self._reader = EventReader(self._tail.partition, self.position)
+            reader = self._reader = self._tail.open_reader(self._tail.partition, self.position)
         try:
             events = reader.read()
         except Unreadable as error:

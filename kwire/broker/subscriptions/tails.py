@@ -14,6 +14,7 @@ from kwire.broker.events.reading import PORTION_BYTES, PORTION_EVENTS, EventRead
 from kwire.broker.partition import Partition
 from kwire.broker.subscriptions.marks import DAMAGED, ROOM_NOT_FOUND, SUBSCRIPTION_FAILED, Gap
 from kwire.broker.subscriptions.portions import Portion
+from kwire.broker.subscriptions.readers import OpenReader, Reader
 from kwire.broker.subscriptions.recent_events import RecentBytes, RecentEvents
 from kwire.broker.subscriptions.shared_portions import SharedPortions
 from kwire.broker.subscriptions.turns import DeliveryTurns
@@ -80,6 +81,7 @@ class Tail:
         "head",
         "is_queued",
         "name",
+        "open_reader",
         "partition",
         "ready",
         "subscribers",
@@ -96,6 +98,7 @@ class Tail:
         recent_bytes: RecentBytes,
         shared: SharedPortions,
         on_empty: Callable[["Tail"], None],
+        open_reader: OpenReader = EventReader,
     ) -> None:
         """`on_empty` is called when the last one has left, which is the end of the tail."""
         self.name = name
@@ -111,7 +114,8 @@ class Tail:
         self._turns = turns
         self._fetch = fetch
         self._on_empty = on_empty
-        self._reader: EventReader | None = None
+        self.open_reader = open_reader
+        self._reader: Reader | None = None
         self._is_fetching = False
         # A round: the portion that is on its way, or what else is done with each; with whom, and how many had their
         # turn already. Nothing else begins before it ends.
@@ -244,7 +248,7 @@ class Tail:
             return None
         reader = self._reader
         if reader is None:
-            reader = self._reader = EventReader(partition, start)
+            reader = self._reader = self.open_reader(partition, start)
         try:
             events = reader.read()
         except Unreadable as error:

@@ -1,4 +1,4 @@
-/** Types of kwire.js, the client for rooms. */
+/** Types of kwire.js, the client for rooms and for the event store. */
 
 /** Any JSON value. */
 export type Json = null | boolean | number | string | Json[] | { [name: string]: Json };
@@ -131,6 +131,114 @@ export interface Stream {
   ): Promise<History<Data>>;
 }
 
+/** An event of the event store. */
+export interface StoredEvent<Payload = any> {
+  readonly kind: "event";
+  /** `<topic>-<number>`, numbered from 1. */
+  readonly id: string;
+  readonly topic: string;
+  /** Its place in its topic, from 0 on. */
+  readonly version: number;
+  /** Its place among all events; only those who subscribe to all of them are told it. */
+  readonly position: number | undefined;
+  readonly type: string;
+  readonly payload: Payload;
+  /** ISO 8601, UTC. */
+  readonly timestamp: string;
+  readonly metadata: Readonly<Record<string, string>>;
+  /** A key that is no text is shown as base64. */
+  readonly key: string | { readonly base64: string } | undefined;
+}
+
+export interface EventToStore {
+  topic: string;
+  type: string;
+  /** What the topic's schema for this type says. */
+  payload: unknown;
+  metadata?: Record<string, string>;
+  key?: string;
+  /** An id of your own, kept as the record's `ce_id`. */
+  eventId?: string;
+  /** The version of the event that has to stand before this one in its topic, -1 for none. */
+  expectedVersion?: number;
+}
+
+/** `next` is where the page behind this one begins (`since`, or `before` when reading backwards). */
+export interface EventPage<Payload = any> {
+  readonly events: ReadonlyArray<StoredEvent<Payload>>;
+  readonly next: string | undefined;
+}
+
+/** The marks are those of rooms: `room` is the topic, or "all", and offsets are versions or positions. */
+export type StoredItem<Payload = any> = StoredEvent<Payload> | CaughtUp | Lagging | Gap;
+
+/** Iterate over it (leaving the loop ends it), or pull with `next` or `nextEvent`. */
+export interface EventSubscription<Payload = any> extends AsyncIterable<StoredItem<Payload>> {
+  /** The topic, or "all". */
+  readonly room: string;
+  /** Behind the last item taken. */
+  readonly position: Position | undefined;
+  /** The next item; rejects with what ended the subscription, if something did. */
+  next(): Promise<StoredItem<Payload>>;
+  /** The next event, without the marks between; a gap rejects with the code GapFound, and the next call goes on. */
+  nextEvent(): Promise<StoredEvent<Payload>>;
+  /** What is queued can still be taken. */
+  close(): void;
+}
+
+export interface EventSubscribeOptions {
+  /** The `position` of an earlier subscription. */
+  resume?: Position;
+  /** What the server does with a reader that is too slow. Default "catchup": it may be as slow as it likes. */
+  onLag?: "terminate" | "catchup" | "drop";
+  /** Only events of these types; their names may have no comma. */
+  types?: Iterable<string>;
+}
+
+export interface Events {
+  /** Store one event; resolves to its id. */
+  publish(
+    topic: string,
+    type: string,
+    payload: unknown,
+    options?: {
+      metadata?: Record<string, string>;
+      key?: string;
+      eventId?: string;
+      expectedVersion?: number;
+      idempotencyKey?: string;
+    },
+  ): Promise<string>;
+  /**
+   * Store all of them, in whatever topics, or none; resolves to their ids in order. A request whose answer was lost is
+   * sent again under the same key, its own or yours, until `timeoutMs` is over, and stored once. If the error
+   * `isUncertain` then, call again with the same `idempotencyKey`.
+   */
+  publishMany(events: ReadonlyArray<EventToStore>, options?: { idempotencyKey?: string }): Promise<string[]>;
+  /** A page of events. `since` and `before` are ids and not part of it, `date` is a day in UTC (2025-07-06). */
+  read<Payload = any>(
+    topic: string,
+    options?: { since?: string; before?: string; date?: string; limit?: number; isBackwards?: boolean },
+  ): Promise<EventPage<Payload>>;
+  /** All events there are now, page by page. */
+  readAll<Payload = any>(
+    topic: string,
+    options?: { since?: string; date?: string },
+  ): AsyncIterable<StoredEvent<Payload>>;
+  /** The newest event; its version is what a writer may expect. */
+  last<Payload = any>(topic: string): Promise<StoredEvent<Payload> | undefined>;
+  event<Payload = any>(id: string): Promise<StoredEvent<Payload>>;
+  /** Every event in global order. `fromPosition`: left out only what is new, N from there on, -N so many back. */
+  subscribeAll<Payload = any>(
+    options?: EventSubscribeOptions & { fromPosition?: number | "oldest" },
+  ): Promise<EventSubscription<Payload>>;
+  /** The same for one topic, by versions. */
+  subscribeStream<Payload = any>(
+    topic: string,
+    options?: EventSubscribeOptions & { fromVersion?: number | "oldest" },
+  ): Promise<EventSubscription<Payload>>;
+}
+
 export interface RoomSettings {
   retention_mode?: "time" | "count" | "hybrid" | "infinite";
   retention_hours?: number;
@@ -186,6 +294,7 @@ export class KwireClient {
   constructor(url?: string | URL, options?: ClientOptions);
   readonly stream: Stream;
   readonly rooms: Rooms;
+  readonly events: Events;
   /** End all subscriptions and connections. */
   close(): void;
 }

@@ -1,5 +1,5 @@
 /**
- * kwire: the client for rooms, for browsers and Node 20 or newer. No dependencies.
+ * kwire: the client for rooms and for the event store, for browsers and Node 20 or newer. No dependencies.
  *
  *     import { KwireClient } from "/kwire.js";
  *     const client = new KwireClient();
@@ -8,9 +8,10 @@
  *       if (item.kind === "event") console.log(item.offset, item.data);
  *     }
  *
- * Where there is a WebSocket (browsers, Node 22, or one given as an option) everything goes over one socket. Where
- * there is none (Node 20), commands are single requests and each subscription is a streaming answer, one JSON object a
- * line. Both look the same from outside.
+ * Where there is a WebSocket (browsers, Node 22, or one given as an option) all rooms share one socket. Where there is
+ * none (Node 20), commands are single requests and each subscription is a streaming answer, one JSON object a line. Both
+ * look the same from outside. The event store (`client.events`) is used by single requests and streaming answers
+ * everywhere: a browser hides why a WebSocket was refused, and a stream of lines waits for a reader who is slow.
  *
  * A subscription goes on behind the last item it handed out whenever its connection is lost, also over restarts of the
  * server. What cannot be had any more is an item of kind "gap", never silence. Offsets are exact up to 2^53.
@@ -34,15 +35,22 @@ const QUEUE_CHARACTERS_MAX = 16 * 1024 * 1024;
 const MARK_CHARACTERS = 100;
 const LINE_CHARACTERS_MAX = 64 * 1024 * 1024;
 const PAGE_ROOMS = 500;
+const PAGE_EVENTS = 1_000;
+const KEY_BYTES = 16;
 // What asking again does not change. With every other code a subscription that had begun goes on later.
 const LASTING_CODES = new Set([
   "RoomNotFound",
   "InvalidName",
   "TopicHasPartitions",
+  "TopicNotFound",
+  "NotAnEventTopic",
   "BadRequest",
   "InvalidCommand",
   "UnknownCommand",
 ]);
+
+// The server does not know, or is about to stop. What is sent again under the same key is stored once.
+const UNCERTAIN_CODES = new Set(["REQUEST_TIMED_OUT", "NOT_LEADER_OR_FOLLOWER"]);
 
 /** All errors of this client. `code` is the server's, or Unreachable, ConnectionLost, PublishUncertain, AnswerTimeout,
  * Closed or GapFound. */
@@ -165,7 +173,8 @@ class Subscription {
   #wakeFeed = () => {};
   #end;
 
-  constructor(cursor, feed) {
+  constructor(source, cursor, feed) {
+    this.source = source;
     this.cursor = cursor;
     this.feed = feed;
     /** Behind the last item taken. Keep it to go on from here after a reload (`resume`). */
@@ -294,10 +303,11 @@ class Subscription {
   /** An event or a mark other than `closed`. */
   received(frame, characters) {
     if (!this.isAttached) return;
-    const { room, offset = -1 } = frame;
+    const { room } = this;
+    const { offset = -1 } = frame;
     switch (frame.control) {
       case undefined:
-        if (this.cursor.take(offset)) this.#put(itemOf(frame), characters);
+        if (this.cursor.take(offset)) this.#put(this.source.itemOf(frame), characters);
         break;
       case "gap":
         this.cursor.passed(frame.to_offset);
@@ -320,6 +330,50 @@ class Subscription {
 
 function itemOf({ room, event_id: eventId, offset, type, data, timestamp, metadata = {} }) {
   return { kind: "event", room, eventId, offset, type, data, timestamp, metadata };
+}
+
+function storedEventOf({ id, topic, version, position, type, payload, timestamp, metadata = {}, key }) {
+  return { kind: "event", id, topic, version, position, type, payload, timestamp, metadata, key };
+}
+
+/** A room as a source: where its lines are, and what they say. */
+const ROOM = {
+  pathOf: ({ room, ...query }) => `/rooms/${encodeURIComponent(room)}/subscribe?${queryOf(query)}`,
+  frameOf: (frame) => frame,
+  itemOf,
+};
+
+/** The event store as a source: an offset is a `position` among all events, or a `version` in a topic. */
+const storeSource = (path, place) => ({
+  pathOf: ({ room: _, from_offset: from, ...query }) => `${path}?${queryOf({ from, ...query })}`,
+  frameOf: (frame) => ({
+    ...frame,
+    offset: frame[place],
+    from_offset: frame[`from_${place}`],
+    to_offset: frame[`to_${place}`],
+    next_offset: frame[`next_${place}`],
+    newest_offset: frame[`newest_${place}`],
+  }),
+  itemOf: storedEventOf,
+});
+
+/** Resolves when the server has subscribed. */
+async function subscribed(source, cursor, link, timeoutMs) {
+  const subscription = new Subscription(source, cursor, link);
+  link.add(subscription);
+  const timer = setTimeout(
+    () => subscription.ended(new KwireError("Unreachable", `no answer to the subscription to ${cursor.room}`)),
+    timeoutMs,
+  );
+  try {
+    await subscription.started;
+  } catch (error) {
+    link.leave(subscription);
+    throw error;
+  } finally {
+    clearTimeout(timer);
+  }
+  return subscription;
 }
 
 /** What both kinds of link do with a refusal or an end of the server's making. `again(delayMs)` subscribes later. */
@@ -619,8 +673,7 @@ class LinesLink {
     reader.abort.signal.addEventListener("abort", stop);
     let quiet = setTimeout(stop, CONNECT_TIMEOUT_MS);
     try {
-      const { room, ...query } = subscription.cursor.request();
-      const url = `${this.settings.url}/rooms/${encodeURIComponent(room)}/subscribe?${queryOf(query)}`;
+      const url = this.settings.url + subscription.source.pathOf(subscription.cursor.request());
       const answer = await this.settings.fetch(url, {
         headers: { Accept: "application/x-ndjson" },
         signal: attempt.signal,
@@ -648,7 +701,7 @@ class LinesLink {
 
   /** True if the stream must be opened anew. */
   #line(subscription, line) {
-    const frame = JSON.parse(line);
+    const frame = subscription.source.frameOf(JSON.parse(line));
     if (frame.control === "subscribed") return subscription.answered(frame);
     if (frame.control === "closed") {
       if (LASTING_CODES.has(frame.code)) throw closedError(frame);
@@ -686,13 +739,13 @@ class Http {
     this.settings = settings;
   }
 
-  async call(method, path, body, isWrite = false) {
+  async call(method, path, body, isWrite = false, { headers = {}, timeoutMs = this.settings.timeoutMs } = {}) {
     const abort = new AbortController();
-    const timer = setTimeout(() => abort.abort(), this.settings.timeoutMs);
+    const timer = setTimeout(() => abort.abort(), timeoutMs);
     try {
       const answer = await this.settings.fetch(this.settings.url + path, {
         method,
-        headers: body === undefined ? {} : { "Content-Type": "application/json" },
+        headers: body === undefined ? headers : { "Content-Type": "application/json", ...headers },
         body: body === undefined ? undefined : JSON.stringify(body),
         signal: abort.signal,
       });
@@ -749,22 +802,7 @@ class Stream {
 
   /** Read a room; resolves when the server has subscribed. */
   async subscribe(room, options = {}) {
-    const link = this.#linkFor(room);
-    const subscription = new Subscription(new Cursor(room, options), link);
-    link.add(subscription);
-    const timer = setTimeout(
-      () => subscription.ended(new KwireError("Unreachable", `no answer to the subscription to ${room}`)),
-      this.settings.timeoutMs,
-    );
-    try {
-      await subscription.started;
-    } catch (error) {
-      link.leave(subscription);
-      throw error;
-    } finally {
-      clearTimeout(timer);
-    }
-    return subscription;
+    return subscribed(ROOM, new Cursor(room, options), this.#linkFor(room), this.settings.timeoutMs);
   }
 
   /** Stored events, both ends included: { events, oldestOffset, newestOffset }. */
@@ -790,6 +828,102 @@ class Stream {
     }
     return link;
   }
+}
+
+/** The event store: publish events with schemas, read them back, follow everything or one topic. */
+class Events {
+  #link;
+
+  constructor(settings, http) {
+    this.settings = settings;
+    this.http = http;
+    this.#link = new LinesLink(settings, http);
+  }
+
+  /** Store one event; resolves to its id. */
+  async publish(topic, type, payload, { idempotencyKey, ...more } = {}) {
+    return (await this.publishMany([{ topic, type, payload, ...more }], { idempotencyKey }))[0];
+  }
+
+  /**
+   * Store all of them, in whatever topics, or none; resolves to their ids in order. Every call has an idempotency key,
+   * its own or yours: a request whose answer was lost is sent again until `timeoutMs` is over, and stored once.
+   */
+  async publishMany(events, { idempotencyKey = newKey() } = {}) {
+    if (events.length === 0) return [];
+    const body = events.map(storedBodyOf);
+    const backoff = new Backoff(this.settings.retryDelayMsMin, this.settings.retryDelayMsMax);
+    const deadline = Date.now() + this.settings.timeoutMs;
+    for (;;) {
+      let trouble;
+      try {
+        const options = { headers: { "Idempotency-Key": idempotencyKey }, timeoutMs: deadline - Date.now() };
+        return (await this.http.call("POST", "/events", body, true, options)).eventIds;
+      } catch (error) {
+        trouble = UNCERTAIN_CODES.has(error.code) ? new KwireError("PublishUncertain", error.message) : error;
+      }
+      const delayMs = backoff.nextDelayMs();
+      if (!trouble.isUncertain || Date.now() + delayMs >= deadline) throw trouble;
+      await sleep(delayMs);
+    }
+  }
+
+  /** A page of events: { events, next }. `since` and `before` are ids and not part of it, `date` is a day in UTC. */
+  async read(topic, { since, before, date, limit, isBackwards = false } = {}) {
+    const query = { sinceEventId: since, beforeEventId: before, date, limit };
+    if (isBackwards) query.order = "backwards";
+    const page = await this.http.call("GET", `/topics/${encodeURIComponent(topic)}/events?${queryOf(query)}`);
+    return { events: page.events.map(storedEventOf), next: page.next ?? undefined };
+  }
+
+  /** All events there are now, page by page. */
+  async *readAll(topic, { since, date } = {}) {
+    do {
+      const page = await this.read(topic, { since, date, limit: PAGE_EVENTS });
+      yield* page.events;
+      since = page.next;
+    } while (since !== undefined);
+  }
+
+  /** The newest event, or undefined; its version is what a writer may expect. */
+  async last(topic) {
+    const page = await this.http.call("GET", `/topics/${encodeURIComponent(topic)}/events?last=true`);
+    return page.events.map(storedEventOf)[0];
+  }
+
+  async event(id) {
+    return storedEventOf(await this.http.call("GET", `/events/${encodeURIComponent(id)}`));
+  }
+
+  /** Every event in global order. `fromPosition`: left out only what is new, N from there, -N so many back, "oldest". */
+  subscribeAll({ fromPosition, ...options } = {}) {
+    return this.#subscribed("all", storeSource("/subscribe/all", "position"), fromPosition, options);
+  }
+
+  /** The same for one topic, by versions. */
+  subscribeStream(topic, { fromVersion, ...options } = {}) {
+    const path = `/subscribe/streams/${encodeURIComponent(topic)}`;
+    return this.#subscribed(topic, storeSource(path, "version"), fromVersion, options);
+  }
+
+  close() {
+    this.#link.close();
+  }
+
+  #subscribed(name, source, fromOffset, { resume, onLag = "catchup", types }) {
+    const cursor = new Cursor(name, { fromOffset, resume, onLag, types });
+    return subscribed(source, cursor, this.#link, this.settings.timeoutMs);
+  }
+}
+
+function storedBodyOf({ topic, type, payload, metadata, key, eventId, expectedVersion }) {
+  return { topic, type, payload, metadata, key, eventId, expectedVersion };
+}
+
+/** `crypto.randomUUID` is missing on pages that came without TLS from another machine. */
+function newKey() {
+  const bytes = globalThis.crypto.getRandomValues(new Uint8Array(KEY_BYTES));
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
 /** Rooms as things. */
@@ -841,11 +975,13 @@ export class KwireClient {
     const http = new Http(settings);
     this.stream = new Stream(settings, http);
     this.rooms = new Rooms(http);
+    this.events = new Events(settings, http);
   }
 
   /** End all subscriptions and connections. */
   close() {
     this.stream.close();
+    this.events.close();
   }
 }
 

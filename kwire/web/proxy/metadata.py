@@ -6,7 +6,7 @@ topics and stand among them. Internal topics are not told.
 """
 
 import asyncio
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from aiohttp import web
@@ -32,6 +32,7 @@ class TopicListQuery(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     prefix: Annotated[str, msgspec.Meta(description="Only names that begin so.")] = ""
     after: Annotated[str, msgspec.Meta(description="Only names behind this one, in the order of names.")] = ""
     limit: Annotated[int, msgspec.Meta(ge=1, le=NAMES_MAX, description="So many names at most.")] = NAMES_MAX
+    events: Annotated[bool, msgspec.Meta(description="Only topics of the event store.")] = False
 
 
 class Replica(msgspec.Struct, kw_only=True):
@@ -47,11 +48,14 @@ class PartitionFacts(msgspec.Struct, kw_only=True):
 
 
 class TopicDescription(msgspec.Struct, kw_only=True):
-    """`configs` has every setting that is in force, by Kafka's names."""
+    """`configs` has every setting that is in force, by Kafka's names. Topics of the event store have two fields more:
+    the number of their last event, and their schemas."""
 
     name: str
     configs: dict[str, str | None]
     partitions: list[PartitionFacts]
+    sequence: int | msgspec.UnsetType = msgspec.UNSET
+    schemas: list[dict[str, Any]] | msgspec.UnsetType = msgspec.UNSET
 
 
 class PartitionOffsets(msgspec.Struct, kw_only=True):
@@ -67,6 +71,9 @@ class Brokers(msgspec.Struct, kw_only=True):
 
 async def list_topics(services: WebServices, request: web.Request) -> web.Response:
     query = query_of(request, TopicListQuery)
+    if query.events:
+        found = [one for one in services.event_topics.names() if one.startswith(query.prefix) and one > query.after]
+        return proxy_answer(request, found[: query.limit])
     names: list[str] = []
     start = max(query.prefix, query.after + "\0" if query.after else "")
     while len(names) < query.limit:
@@ -83,8 +90,11 @@ async def list_topics(services: WebServices, request: web.Request) -> web.Respon
 async def describe_topic(services: WebServices, request: web.Request) -> web.Response:
     topic = find_topic(services, request)
     configs = {entry.name: entry.value for entry in topic_config.describe(topic.configs, services.config)}
-    partitions = await _partitions(services, topic)
-    return proxy_answer(request, TopicDescription(name=topic.name, configs=configs, partitions=partitions))
+    told = TopicDescription(name=topic.name, configs=configs, partitions=await _partitions(services, topic))
+    if topic.settings.is_event_topic:
+        told.sequence = newest_offset(topic.partitions[0]) + 1
+        told.schemas = services.event_topics.schemas(topic).as_json()
+    return proxy_answer(request, told)
 
 
 async def list_partitions(services: WebServices, request: web.Request) -> web.Response:

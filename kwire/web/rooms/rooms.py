@@ -35,7 +35,10 @@ ROOM = Annotated[
 
 
 class RoomsQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    after: Annotated[str, msgspec.Meta(description="The room behind which the page begins.")] = ""
+    after: Annotated[
+        str,
+        msgspec.Meta(description="The room behind which the page begins.", extra_json_schema={"pattern": "^(?!__)"}),
+    ] = ""
     prefix: Annotated[str, msgspec.Meta(description="Only rooms whose names begin so.")] = ""
     limit: Annotated[int, msgspec.Meta(ge=1, le=PAGE_ROOMS_MAX)] = PAGE_ROOMS_DEFAULT
 

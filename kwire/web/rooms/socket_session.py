@@ -60,15 +60,14 @@ from kwire.web.socket_frames import (
     frame,
     text_frame,
 )
-from kwire.web.streaming import TICK_SECONDS, Outlet
+from kwire.web.socket_upkeep import SocketUpkeep
+from kwire.web.streaming import Outlet
 
 log = logging.getLogger("kwire.web")
 
 # Publishes of one connection that wait to be durable.
 UNANSWERED_MAX = 10_000
 SUBSCRIPTIONS_MAX = 1000
-# How long a client may take to answer a close.
-CLOSE_SECONDS = 2.0
 
 _encode = Encoder().encode
 
@@ -76,9 +75,9 @@ _encode = Encoder().encode
 class SocketSession:
     """One connection: a session for the connection's bytes, and a sink for its subscriptions."""
 
-    __slots__ = ("_call_soon", "_close_by", "_goodbye", "_heard_at", "_is_busy", "_is_closing", "_is_deaf", "_is_heard",
-                 "_is_lost", "_is_open", "_is_reading_on", "_is_single", "_outlet", "_pinged_at", "_reader", "_ready",
-                 "_services", "_subscriptions", "_task", "_unanswered", "_waiting")  # fmt: skip
+    __slots__ = ("_call_soon", "_goodbye", "_is_busy", "_is_closing", "_is_deaf", "_is_lost", "_is_open",
+                 "_is_reading_on", "_is_single", "_outlet", "_reader", "_ready", "_services", "_subscriptions", "_task",
+                 "_unanswered", "_upkeep", "_waiting")  # fmt: skip
 
     _outlet: Outlet
 
@@ -100,12 +99,10 @@ class SocketSession:
         # How the connection will end when everything before is answered. Then the close frame is sent; that is closing.
         self._goodbye: Failure | None = None
         self._is_closing = False
-        self._close_by = 0.0
         # The client has said its last word.
         self._is_deaf = False
         self._is_reading_on = False
-        self._is_heard = True
-        self._heard_at = self._pinged_at = 0.0
+        self._upkeep = SocketUpkeep(services)
 
     def open(self, outlet: Outlet) -> "SocketSession":
         self._outlet = outlet
@@ -126,7 +123,7 @@ class SocketSession:
     # --- what the client sends
 
     def received(self, data: bytes) -> None:
-        self._is_heard = True
+        self._upkeep.is_heard = True
         if not self._is_deaf:
             self._take(data)
 
@@ -368,29 +365,9 @@ class SocketSession:
 
     def tick(self, now: float) -> None:
         if self._is_closing:
-            if not self._outlet.is_writable:
-                # The last words are still on their way; that it takes nothing is judged elsewhere.
-                self._close_by = 0.0
-            elif not self._close_by:
-                self._close_by = now + CLOSE_SECONDS
-            elif now > self._close_by:
-                self._outlet.abort()
-            return
-        web = self._services.config.web
-        if self._is_heard or not self._outlet.is_writable or self._waiting:
-            # Who is not read from cannot be heard; that it takes nothing is judged elsewhere.
-            self._is_heard = False
-            self._heard_at = now
-        elif (now - self._heard_at) * 1000 >= web.socket_idle_timeout_ms:
-            self._services.stream_metrics.closed_idle += 1
-            self._outlet.abort()
-            return
-        if not self._pinged_at:
-            self._pinged_at = now
-        elif (now + TICK_SECONDS - self._pinged_at) * 1000 > web.ping_interval_ms and self._outlet.is_writable:
-            # The next time would be too late.
-            self._pinged_at = now
-            self._outlet.write(frame(PING, b""))
+            self._upkeep.tick_closing(now, self._outlet)
+        else:
+            self._upkeep.tick_open(now, self._outlet, is_read_from=not self._waiting)
 
     def stop(self) -> None:
         """Subscriptions have been told already; what was begun is answered, what waits is not."""

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Annotated, Literal, NamedTuple
 
 import msgspec
-from aiohttp import hdrs, web
+from aiohttp import web
 
 from kwire.broker.events.reading import newest_offset
 from kwire.broker.rooms.rooms import Room
@@ -23,7 +23,7 @@ from kwire.broker.subscriptions.marks import RETENTION, Closed, Gap, Mark
 from kwire.broker.subscriptions.portions import Encoding, Portion
 from kwire.errors import OffsetOutOfRange
 from kwire.web.bodies import query_of
-from kwire.web.errors import BadRequest, Refusal, error_answer
+from kwire.web.errors import Refusal
 from kwire.web.event_json import ShownEvent
 from kwire.web.rooms.commands import SubscribePayload, options_of, start_of
 from kwire.web.rooms.encodings import (
@@ -40,12 +40,9 @@ from kwire.web.rooms.rooms import ROOM
 from kwire.web.rooms.socket_session import SocketSession
 from kwire.web.route import EVENT_STREAM, NDJSON, Answer, Route
 from kwire.web.services import WebServices
-from kwire.web.socket_frames import accept_of
+from kwire.web.socket_upkeep import is_due
+from kwire.web.stream_requests import RESUME_HEADERS, accept_of_request, is_upgrade, last_event_id, upgrade, wants
 from kwire.web.streaming import LAST_CHUNK, Outlet, check_streamable, chunked_head, stream
-
-WEBSOCKET_VERSION = "13"
-LAST_EVENT_ID = "Last-Event-ID"
-OFFSET_MAX = 2**63 - 2
 
 
 class SubscribeQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -130,7 +127,7 @@ class RoomStream:
         assert self._outlet is not None
         if not self._beat_at:
             self._beat_at = now
-        elif (now - self._beat_at) * 1000 >= self._heartbeat_ms and self._outlet.is_writable:
+        elif is_due(now, self._beat_at, self._heartbeat_ms) and self._outlet.is_writable:
             self._beat_at = now
             self._outlet.write(self._form.heartbeat)
 
@@ -145,31 +142,31 @@ class RoomStream:
 
 
 async def open_socket(services: WebServices, request: web.Request) -> web.StreamResponse:
-    if not _is_upgrade(request):
+    if not is_upgrade(request):
         raise Refusal(
             "this path speaks WebSocket: send Connection: Upgrade and Upgrade: websocket", code="NotWebSocket"
         )
-    return await _upgrade(services, request, SocketSession(services).open)
+    return await upgrade(services, request, SocketSession(services).open)
 
 
 async def subscribe(services: WebServices, request: web.Request) -> web.StreamResponse:
     check_streamable(request)
     payload = _payload(request)
     start, options = start_of(payload), options_of(payload)
-    if _is_upgrade(request):
+    if is_upgrade(request):
         accept_of_request(request)
         room = await services.rooms.get_or_create(payload.room)
         session = SocketSession(services, is_single=True)
         subscription = await _subscribed(services, room, start, session, options)
         try:
-            return await _upgrade(services, request, partial(session.open_subscribed, subscription=subscription))
+            return await upgrade(services, request, partial(session.open_subscribed, subscription=subscription))
         finally:
             subscription.close()
-    form = SSE_FORM if _wants(request, EVENT_STREAM) else NDJSON_FORM
+    form = SSE_FORM if wants(request, EVENT_STREAM) else NDJSON_FORM
     room = await services.rooms.get_or_create(payload.room)
     sink = RoomStream(form, services.config.web.ping_interval_ms)
     gap = None
-    last_id = _last_event_id(request) if form is SSE_FORM else None
+    last_id = last_event_id(request) if form is SSE_FORM else None
     if last_id is None:
         subscription = await _subscribed(services, room, start, sink, options)
         facts = subscription.facts
@@ -227,57 +224,6 @@ def _payload(request: web.Request) -> SubscribePayload:
     )
 
 
-def _wants(request: web.Request, content_type: str) -> bool:
-    accepted = request.headers.get(hdrs.ACCEPT, "")
-    return any(one.partition(";")[0].strip().lower() == content_type for one in accepted.split(","))
-
-
-def _last_event_id(request: web.Request) -> int | None:
-    text = request.headers.get(LAST_EVENT_ID)
-    if text is None:
-        return None
-    if not (text.isascii() and text.isdigit()) or len(text) > 19 or int(text) > OFFSET_MAX:
-        raise BadRequest(f"{LAST_EVENT_ID} must be the offset of an event")
-    return int(text)
-
-
-# --- becoming a WebSocket
-
-
-def _is_upgrade(request: web.Request) -> bool:
-    headers = request.headers
-    return headers.get(hdrs.UPGRADE, "").strip().lower() == "websocket" and "upgrade" in [
-        one.strip().lower() for one in headers.get(hdrs.CONNECTION, "").split(",")
-    ]
-
-
-def accept_of_request(request: web.Request) -> str:
-    """The answer to the client's key; raises BadRequest."""
-    accept = accept_of(request.headers.get(hdrs.SEC_WEBSOCKET_KEY, ""))
-    if accept is None:
-        raise BadRequest("Sec-WebSocket-Key must be 16 bytes in base64")
-    return accept
-
-
-async def _upgrade(
-    services: WebServices, request: web.Request, make_session: Callable[[Outlet], SocketSession]
-) -> web.StreamResponse:
-    check_streamable(request)
-    if request.headers.get(hdrs.SEC_WEBSOCKET_VERSION) != WEBSOCKET_VERSION:
-        refusal = Refusal(f"WebSocket version {WEBSOCKET_VERSION} is spoken here", code="UpgradeRequired", status=426)
-        answer = error_answer(refusal)
-        answer.headers[hdrs.SEC_WEBSOCKET_VERSION] = WEBSOCKET_VERSION
-        answer.headers[hdrs.UPGRADE] = "websocket"
-        answer.headers[hdrs.CONNECTION] = "Upgrade"
-        return answer
-    accept = accept_of_request(request)
-    head = (
-        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-        f"Sec-WebSocket-Accept: {accept}\r\n\r\n"
-    )
-    return await stream(services, request, head.encode(), make_session)
-
-
 ROUTES: tuple[Route, ...] = (
     Route(
         "GET",
@@ -304,6 +250,7 @@ ROUTES: tuple[Route, ...] = (
         ),
         tag="rooms",
         query=SubscribeQuery,
+        headers=RESUME_HEADERS,
         parameters={"room": ROOM},
         answers={200: Answer("Events and marks.", {EVENT_STREAM: None, NDJSON: ShownEvent})},
         is_streaming=True,

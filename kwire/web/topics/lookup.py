@@ -15,11 +15,12 @@ from kwire.web.services import WebServices
 _DIGITS_MAX = 9
 _SHOWN_MAX = 249
 
+TOPIC_PATTERN = r"^(?!__)(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}$"
 # What the parameters of paths may be, for the documentation.
 TOPIC: Any = Annotated[
     str,
     msgspec.Meta(
-        pattern=r"^(?!__)(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}$",
+        pattern=TOPIC_PATTERN,
         description="A legal topic name of Kafka's that is not internal.",
     ),
 ]

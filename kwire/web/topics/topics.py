@@ -120,6 +120,8 @@ async def widen_topic(services: WebServices, request: web.Request) -> web.Respon
     now = len(topic.partitions)
     if topic.settings.is_room and count > 1:
         raise Refusal(f"{topic.name} is a room, and a room has one partition", code="RoomHasOnePartition", status=409)
+    if topic.settings.is_event_topic and count > 1:
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"{topic.name} is of the event store: it has one for ever.")
     if count < now:
         raise Refusal(
             f"topic {topic.name} has {now} partitions, and never gets fewer",
@@ -132,8 +134,9 @@ async def widen_topic(services: WebServices, request: web.Request) -> web.Respon
 
 
 async def delete_topic(services: WebServices, request: web.Request) -> web.Response:
-    check_enabled(services)
     topic = find_topic(services, request)
+    if not topic.settings.is_event_topic:
+        check_enabled(services)
     if not services.config.topics.is_delete_allowed:
         raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false.")
     await services.topics.delete(topic)

@@ -1,13 +1,11 @@
 """What the works of this family are given: servers under one of two promises, and load for them."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from benchmark import family
-from benchmark.histogram import Latencies
-from benchmark.processes import run
+from benchmark.go_programs import run_load
 from benchmark.rooms.nats import NATS
 from benchmark.rooms.options import Options
 from benchmark.rooms.programs import Programs
@@ -45,23 +43,7 @@ def servers(stage: Stage, names: Sequence[str], promise: Promise = PAGE_CACHE) -
 
 
 def load(stage: Stage, server: RunningServer, work: str, **options: object) -> Outcome:
-    """Run the load program against a server. `True` stands for a bare flag."""
+    """Run the load program against a server."""
     name = server.product.name
     port = server.http_port if name == KWIRE else server.address[1]
-    argv = [str(stage.tools.load), work, "--target", name, "--port", str(port)]
-    for option, value in options.items():
-        argv.append("--" + option.replace("_", "-"))
-        if value is not True:
-            argv.append(str(value))
-    found = json.loads(run(f"load {work}", argv, LOAD_SECONDS_MAX))
-    seconds = found["seconds"]
-    latencies = Latencies.of(found["samples_ns"] or ())
-    figures = latencies.figures() | {
-        "events_per_s": found["events"] / seconds,
-        "generator_busy_share": found["own_cpu_seconds"] / seconds,
-        "load_seconds": seconds,
-    }
-    if found["deliveries"]:
-        figures["deliveries_per_s"] = found["deliveries"] / seconds
-    histograms = {"latency": latencies.encode()} if found["samples_ns"] else {}
-    return Outcome(figures, requests=found["deliveries"] or found["events"], histograms=histograms)
+    return run_load(stage.tools.load, work, LOAD_SECONDS_MAX, target=name, port=port, **options)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kwire.broker.events.event import Event, NewEvent, record_of
-from kwire.broker.events.reading import UNFOLDED_KEPT_BYTES
+from kwire.broker.events.reading import UNFOLDED_KEPT_BYTES, EventReader
 from kwire.broker.partition import Partition
 from kwire.broker.subscriptions import SubscribedMessages
 from kwire.broker.subscriptions.marks import CaughtUp, Checkpoint, Closed, Gap, Lagging, Mark
@@ -295,7 +295,7 @@ async def test_unfolded_batch_is_not_held_for_a_reader_who_takes_nothing(listeni
     listening.disk.finish()
     listening.loop.settle()
     reader = subscription._reader
-    assert reader is not None
+    assert isinstance(reader, EventReader)
     assert reader._unfolded is None or len(reader._unfolded[1]) <= UNFOLDED_KEPT_BYTES  # type: ignore[arg-type]
     sink.room = 1000
     subscription.resume()

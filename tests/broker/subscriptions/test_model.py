@@ -193,8 +193,6 @@ class SubscriptionMachine(RuleBasedStateMachine):
         self.failures: list[AssertionError] = []
         ColdReader.is_cold = False
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(f"{MACHINE}.subscription.EventReader", ColdReader)
-        self.patch.setattr(f"{MACHINE}.tails.EventReader", ColdReader)
         self.patch.setattr(f"{MACHINE}.tails.PORTION_EVENTS", PORTION_EVENTS)
         self.patch.setattr(f"{MACHINE}.turns.LIVE_UNITS_PER_TURN", UNITS_PER_TURN)
         self.patch.setattr(f"{MACHINE}.turns.HISTORY_UNITS_PER_TURN", UNITS_PER_TURN)
@@ -240,7 +238,9 @@ class SubscriptionMachine(RuleBasedStateMachine):
 
     def _subscribe(self, start: Start, sink: CheckingSink, begins: bool) -> None:
         partition, oldest = self.partition, self.partition.log.log_start_offset
-        subscribing = self.listening.subscriptions.subscribe("room", self.topic, partition, start, sink, sink.options)
+        subscribing = self.listening.subscriptions.subscribe(
+            "room", self.topic, partition, start, sink, sink.options, ColdReader
+        )
         try:
             subscription = self.asyncio_loop.run_until_complete(subscribing)
         except OffsetOutOfRange:

@@ -1,17 +1,11 @@
 """The WebSocket of rooms and clients that send nonsense, too much or nothing: a clear word, and no harm to others."""
 
 import json
-from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from kwire.config import load
-from kwire.metrics import StreamMetrics
-from kwire.web.rooms.socket_session import SocketSession
 from kwire.web.socket_frames import FRAMES_AT_ONCE, FrameReader, Message
-from kwire.web.streaming import TICK_SECONDS
 from tests.support.node import in_uvloop, running_node
 from tests.support.room_sockets import (
     client_frame,
@@ -230,46 +224,3 @@ async def test_who_answers_no_ping_is_removed_and_who_does_stays(tmp_path: Path)
             await until(lambda: len(node._subscriptions) == 1)
             answer = await alive.result("stream.publish", room="r", event_type="t", data=1)
             assert answer["subscribers_notified"] == 1
-
-
-class Wire:
-    """An outlet that writes down what it is told."""
-
-    is_writable = True
-    unsent_bytes = 0
-
-    def __init__(self) -> None:
-        self.written: list[bytes] = []
-        self.is_aborted = False
-
-    def write(self, data: bytes) -> None:
-        self.written.append(data)
-
-    def abort(self) -> None:
-        self.is_aborted = True
-
-    def close(self) -> None:
-        raise AssertionError
-
-    finish = pause_reading = resume_reading = close
-
-
-@pytest.mark.proves("S0-31")
-@in_uvloop
-async def test_a_silent_client_is_asked_every_ten_seconds_and_removed_after_thirty(tmp_path: Path) -> None:
-    services = SimpleNamespace(config=load(data_dir=str(tmp_path)), stream_metrics=StreamMetrics())
-    wire = Wire()
-    session = SocketSession(services).open(wire)  # type: ignore[arg-type]
-    pinged_at: list[float] = [0.0]
-    # A node that is busy looks a little late.
-    now, step = 100.0, TICK_SECONDS * 1.03
-    while not wire.is_aborted:
-        session.tick(now)
-        if wire.written:
-            assert wire.written.pop() == b"\x89\x00"
-            pinged_at.append(now - 100.0)
-        now += step
-    assert 30.0 <= now - step - 100.0 <= 32.0
-    assert len(pinged_at) >= 3
-    assert max(after - before for before, after in pairwise(pinged_at)) <= 10.0
-    assert services.stream_metrics.closed_idle == 1

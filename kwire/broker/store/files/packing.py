@@ -1,0 +1,99 @@
+"""Packing old events: the thousand files of a group become one compressed file in their folder's place.
+
+Only groups that are complete: nothing is ever written to them again. The packed file is durable before the others go,
+so a crash leaves some events in both, which is the same; packing again finishes it.
+"""
+
+import os
+import zlib
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from kwire.broker.store.files.layout import (
+    DATA,
+    PACKED_END,
+    UNFINISHED_END,
+    FileEvent,
+    event_text,
+    group_of,
+    is_date,
+    is_group,
+    sequence_in,
+)
+from kwire.broker.store.files.reading import Problem, group_events
+from kwire.broker.store.files.writing import read_position
+from storage.files import Files
+
+LEVEL = 6
+
+
+class Packed(NamedTuple):
+    """A group that was packed: how many files went, and what its events take now."""
+
+    path: str
+    file_count: int
+    size_bytes: int
+
+
+def groups_to_pack(files: Files, root: str, topic: str, before_date: str) -> list[str]:
+    """The folders, below `root`, of complete groups of days before this one."""
+    position = read_position(files, root, topic)
+    if position is None:
+        return []
+    open_group = int(group_of(position.next_offset + 1))
+    folder = f"{DATA}/{topic}"
+    return [
+        f"{folder}/{date}/{group}"
+        for date in sorted(files.listdir(os.path.join(root, folder)) if _exists(files, root, folder) else ())
+        if is_date(date) and date < before_date
+        for group in sorted(files.listdir(os.path.join(root, folder, date)))
+        if is_group(group) and int(group) < open_group
+    ]
+
+
+def pack_group(files: Files, root: str, topic: str, folder: str) -> Packed | Problem:
+    """Pack one of them; if something in it is no event, nothing is done."""
+    path = folder + PACKED_END
+    unfinished = os.path.join(root, os.path.dirname(folder), f".{os.path.basename(path)}{UNFINISHED_END}")
+    fd = files.create(unfinished)
+    try:
+        size_bytes = _pack_into(files, fd, topic, group_events(files, root, topic, [path, folder]))
+        if isinstance(size_bytes, int):
+            files.fsync(fd)
+    finally:
+        files.close(fd)
+    if isinstance(size_bytes, Problem):
+        files.unlink(unfinished)
+        return size_bytes
+    files.rename(unfinished, os.path.join(root, path))
+    files.fsync_dir(os.path.dirname(unfinished))
+    names = list(_loose_names(files, root, topic, folder))
+    for name in names:
+        files.unlink(os.path.join(root, folder, name))
+    files.rmdir(os.path.join(root, folder))
+    return Packed(path, len(names), size_bytes)
+
+
+def _pack_into(files: Files, fd: int, topic: str, events: Iterable[FileEvent | Problem]) -> int | Problem:
+    """How many bytes it takes."""
+    squeeze, size_bytes = zlib.compressobj(LEVEL, wbits=31), 0
+    for one in events:
+        if isinstance(one, Problem):
+            return one
+        data = squeeze.compress(event_text(topic, one))
+        files.write_all(fd, data, size_bytes)
+        size_bytes += len(data)
+    data = squeeze.flush()
+    files.write_all(fd, data, size_bytes)
+    return size_bytes + len(data)
+
+
+def _loose_names(files: Files, root: str, topic: str, folder: str) -> Iterator[str]:
+    for name in files.listdir(os.path.join(root, folder)):
+        # What a crash left unfinished in a complete group was written again since then.
+        if sequence_in(topic, name) is not None or name.startswith("."):
+            yield name
+
+
+def _exists(files: Files, root: str, path: str) -> bool:
+    return files.exists(os.path.join(root, path))

@@ -1,0 +1,144 @@
+"""One dispatcher per topic with webhooks: it knows the latest event, and nudges each of them when there is a later one.
+
+It is woken by the rise of the partition's high watermark, as every reader is, so webhooks hear of an event in the same
+moment as subscribers do. Every interval it looks anyway: for a retry whose time has come, and for a topic that was
+deleted, made again or could not be read.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+from kwire.broker.partition import Partition
+from kwire.broker.store.event_ids import EventId
+from kwire.broker.topics import Topics
+from kwire.broker.webhooks.delivering import CallLater, Lane
+from kwire.broker.webhooks.state_log import StateLog
+from storage.errors import StorageError
+
+log = logging.getLogger("kwire.webhooks")
+
+# To nudge one takes some ten microseconds.
+LANES_PER_TURN = 100
+
+Nudge = Callable[[Lane], None]
+CallSoon = Callable[..., object]
+
+
+class Dispatcher:
+    """Called from the event loop; at work from `start` to `close`."""
+
+    def __init__(
+        self,
+        name: str,
+        topics: Topics,
+        state: StateLog,
+        nudge: Nudge,
+        call_soon: CallSoon,
+        call_later: CallLater,
+        interval_ms: int,
+    ) -> None:
+        self.name = name
+        self.lanes: dict[str, Lane] = {}
+        self._topics = topics
+        self._state = state
+        self._nudge = nudge
+        self._call_soon = call_soon
+        self._call_later = call_later
+        self._interval_seconds = interval_ms / 1000
+        # The topic's, while there is one that can be read.
+        self.partition: Partition | None = None
+        self._topic_id = b""
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_dispatching = False
+        self._is_closed = False
+
+    @property
+    def latest(self) -> str | None:
+        """The id of the latest event, if there is one."""
+        partition = self.partition
+        if partition is None or partition.high_watermark == 0:
+            return None
+        return str(EventId(self.name, partition.high_watermark - 1))
+
+    def start(self) -> None:
+        self._look()
+        self._tick()
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._leave()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for lane in self.lanes.values():
+            lane.end()
+
+    def add(self, lane: Lane) -> None:
+        self.lanes[lane.consumer.webhook_id] = lane
+        if self.partition is not None:
+            self._join(lane, self.partition)
+            self._nudge(lane)
+
+    def remove(self, webhook_id: str) -> None:
+        lane = self.lanes.pop(webhook_id, None)
+        if lane is not None:
+            lane.end()
+
+    # --- what wakes it
+
+    def _rose(self, partition: Partition) -> None:
+        # Later: whoever watches must be quick, and several rises of one turn are one.
+        if not self._is_dispatching and not self._is_closed:
+            self._is_dispatching = True
+            self._call_soon(self._dispatch)
+
+    def _tick(self) -> None:
+        if not self._is_closed:
+            self._dispatch()
+            self._timer = self._call_later(self._interval_seconds, self._tick)
+
+    def _dispatch(self) -> None:
+        self._is_dispatching = False
+        if self._is_closed:
+            return
+        if self.partition is None or self.partition.is_forgotten:
+            self._look()
+        self._nudge_from(tuple(self.lanes.values()), 0)
+
+    def _nudge_from(self, lanes: Sequence[Lane], first: int) -> None:
+        for lane in lanes[first : first + LANES_PER_TURN]:
+            self._nudge(lane)
+        if first + LANES_PER_TURN < len(lanes):
+            self._call_soon(self._nudge_from, lanes, first + LANES_PER_TURN)
+
+    # --- the topic
+
+    def _look(self) -> None:
+        """Find the topic of this name, which may be another than before."""
+        self._leave()
+        topic = self._topics.get(self.name)
+        if topic is None or len(topic.partitions) != 1:
+            return
+        partition = topic.partitions[0]
+        try:
+            partition.log  # noqa: B018  how far it may be read is known once it is open
+        except StorageError as error:
+            log.warning("%s cannot be read for webhooks: %s", self.name, error)
+            return
+        self.partition, self._topic_id = partition, topic.topic_id
+        partition.watch(self._rose)
+        for lane in self.lanes.values():
+            self._join(lane, partition)
+
+    def _join(self, lane: Lane, partition: Partition) -> None:
+        lane.consumer.follow(self.name, self._topic_id, partition.log.log_end_offset)
+        lane.set_partition(partition)
+        self._state.note(lane.consumer)
+
+    def _leave(self) -> None:
+        if self.partition is not None:
+            self.partition.unwatch(self._rose)
+            self.partition = None
+            for lane in self.lanes.values():
+                lane.set_partition(None)

@@ -1,0 +1,114 @@
+"""The event store for programs without an event loop."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+from kwire.client.client import AsyncClient
+from kwire.client.event_store import PAGE_EVENTS
+from kwire.client.event_stream import EventStream
+from kwire.client.events import Position
+from kwire.client.loop_thread import LoopThread
+from kwire.client.stored_events import EventPage, EventToStore, StoredEvent, StoredItem
+from kwire.client.stream import OnLag
+from kwire.client.sync_items import SyncItems
+
+
+class SyncEventStream(SyncItems[StoredItem, StoredEvent]):
+    """See `kwire.client.event_stream.EventStream`, whose items these are."""
+
+    def __init__(self, loop: LoopThread, stream: EventStream) -> None:
+        super().__init__(loop, stream, StoredEvent)
+        self.name = stream.name
+
+
+class SyncEventStore:
+    """See `kwire.client.event_store.EventStore`, whose calls these are."""
+
+    def __init__(self, loop: LoopThread, client: AsyncClient) -> None:
+        self._loop = loop
+        self._events = client.events
+
+    def publish(
+        self,
+        topic: str,
+        event_type: str,
+        payload: Any,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        key: str | None = None,
+        event_id: str | None = None,
+        expected_version: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> str:
+        return self._loop.run(
+            self._events.publish(
+                topic,
+                event_type,
+                payload,
+                metadata=metadata,
+                key=key,
+                event_id=event_id,
+                expected_version=expected_version,
+                idempotency_key=idempotency_key,
+            )
+        )
+
+    def publish_many(self, events: Sequence[EventToStore], *, idempotency_key: str | None = None) -> Sequence[str]:
+        return self._loop.run(self._events.publish_many(events, idempotency_key=idempotency_key))
+
+    def read(
+        self,
+        topic: str,
+        *,
+        since: str | None = None,
+        before: str | None = None,
+        date: str | None = None,
+        limit: int | None = None,
+        is_backwards: bool = False,
+    ) -> EventPage:
+        return self._loop.run(
+            self._events.read(topic, since=since, before=before, date=date, limit=limit, is_backwards=is_backwards)
+        )
+
+    def read_all(self, topic: str, *, since: str | None = None, date: str | None = None) -> Iterator[StoredEvent]:
+        """All events there are now, page by page."""
+        place = since
+        while True:
+            page = self.read(topic, since=place, date=date, limit=PAGE_EVENTS)
+            yield from page.events
+            if page.next is None:
+                return
+            place = page.next
+
+    def last(self, topic: str) -> StoredEvent | None:
+        return self._loop.run(self._events.last(topic))
+
+    def event(self, event_id: str) -> StoredEvent:
+        return self._loop.run(self._events.event(event_id))
+
+    def subscribe_all(
+        self,
+        *,
+        from_position: int | Literal["oldest"] | None = None,
+        resume: Position | None = None,
+        on_lag: OnLag = "catchup",
+        types: Collection[str] | None = None,
+    ) -> SyncEventStream:
+        stream = self._loop.run(
+            self._events.subscribe_all(from_position=from_position, resume=resume, on_lag=on_lag, types=types)
+        )
+        return SyncEventStream(self._loop, stream)
+
+    def subscribe_stream(
+        self,
+        topic: str,
+        *,
+        from_version: int | Literal["oldest"] | None = None,
+        resume: Position | None = None,
+        on_lag: OnLag = "catchup",
+        types: Collection[str] | None = None,
+    ) -> SyncEventStream:
+        stream = self._loop.run(
+            self._events.subscribe_stream(topic, from_version=from_version, resume=resume, on_lag=on_lag, types=types)
+        )
+        return SyncEventStream(self._loop, stream)

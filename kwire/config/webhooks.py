@@ -1,0 +1,48 @@
+"""The slice of the configuration that webhooks use."""
+
+from typing import NamedTuple
+
+from kwire.config.setting import LONG_MAX
+from kwire.config.values import Values
+from kwire.config.webhook_settings import ALL_PORTS
+
+_HOUR_MS = 3_600_000
+
+
+class WebhooksConfig(NamedTuple):
+    """Webhooks. `ports` of None are all."""
+
+    is_enabled: bool
+    is_persisted: bool
+    webhooks_max: int
+    timeout_ms: int
+    retry_schedule_ms: tuple[int, ...]
+    dispatch_interval_ms: int
+    disable_after_ms: int
+    secret_overlap_ms: int
+    is_private_allowed: bool
+    is_http_allowed: bool
+    ports: frozenset[int] | None
+    connections_max: int
+    connections_per_host_max: int
+
+
+def webhooks_config(values: Values) -> WebhooksConfig:
+    schedule = values.string("kwire.webhooks.retry.schedule.ms")
+    ports = values.strings("kwire.webhooks.ports")
+    disable_hours = values.number("kwire.webhooks.disable.after.hours")
+    return WebhooksConfig(
+        is_enabled=values.flag("kwire.webhooks.enable"),
+        is_persisted=values.flag("kwire.webhooks.persist"),
+        webhooks_max=values.number("kwire.webhooks.max"),
+        timeout_ms=values.number("kwire.webhooks.timeout.ms"),
+        retry_schedule_ms=tuple(int(text) for text in schedule.split(",")) if schedule else (),
+        dispatch_interval_ms=values.number("kwire.webhooks.dispatch.interval.ms"),
+        disable_after_ms=disable_hours * _HOUR_MS if disable_hours >= 0 else LONG_MAX,
+        secret_overlap_ms=values.number("kwire.webhooks.secret.overlap.hours") * _HOUR_MS,
+        is_private_allowed=values.flag("kwire.webhooks.allow.private"),
+        is_http_allowed=values.flag("kwire.webhooks.allow.http"),
+        ports=None if ALL_PORTS in ports else frozenset(map(int, ports)),
+        connections_max=values.number("kwire.webhooks.max.connections"),
+        connections_per_host_max=values.number("kwire.webhooks.max.connections.per.host"),
+    )

@@ -1,0 +1,1 @@
+"""The event store over HTTP: topics with schemas, events in, events out."""

@@ -1,0 +1,72 @@
+"""What a request for a stream says: how it wants the stream, where it was before, and how it becomes a WebSocket."""
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
+
+import msgspec
+from aiohttp import hdrs, web
+
+from kwire.web.errors import BadRequest, Refusal, error_answer
+from kwire.web.services import WebServices
+from kwire.web.socket_frames import accept_of
+from kwire.web.streaming import Outlet, Session, check_streamable, stream
+
+WEBSOCKET_VERSION = "13"
+LAST_EVENT_ID = "Last-Event-ID"
+OFFSET_MAX = 2**63 - 2
+# For the documentation of a path that sends Server-Sent Events.
+RESUME_HEADERS: Mapping[str, Any] = {
+    LAST_EVENT_ID: Annotated[
+        int, msgspec.Meta(ge=0, le=OFFSET_MAX, description="Of Server-Sent Events: the last `id` that was seen.")
+    ]
+}
+
+
+def wants(request: web.Request, content_type: str) -> bool:
+    accepted = request.headers.get(hdrs.ACCEPT, "")
+    return any(one.partition(";")[0].strip().lower() == content_type for one in accepted.split(","))
+
+
+def last_event_id(request: web.Request) -> int | None:
+    """The last place that a browser has seen; raises BadRequest."""
+    text = request.headers.get(LAST_EVENT_ID)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit()) or len(text) > 19 or int(text) > OFFSET_MAX:
+        raise BadRequest(f"{LAST_EVENT_ID} must be the offset of an event")
+    return int(text)
+
+
+def is_upgrade(request: web.Request) -> bool:
+    headers = request.headers
+    return headers.get(hdrs.UPGRADE, "").strip().lower() == "websocket" and "upgrade" in [
+        one.strip().lower() for one in headers.get(hdrs.CONNECTION, "").split(",")
+    ]
+
+
+def accept_of_request(request: web.Request) -> str:
+    """The answer to the client's key; raises BadRequest."""
+    accept = accept_of(request.headers.get(hdrs.SEC_WEBSOCKET_KEY, ""))
+    if accept is None:
+        raise BadRequest("Sec-WebSocket-Key must be 16 bytes in base64")
+    return accept
+
+
+async def upgrade(
+    services: WebServices, request: web.Request, make_session: Callable[[Outlet], Session]
+) -> web.StreamResponse:
+    """Answer as a WebSocket does, and let the session have the connection until it is gone."""
+    check_streamable(request)
+    if request.headers.get(hdrs.SEC_WEBSOCKET_VERSION) != WEBSOCKET_VERSION:
+        refusal = Refusal(f"WebSocket version {WEBSOCKET_VERSION} is spoken here", code="UpgradeRequired", status=426)
+        answer = error_answer(refusal)
+        answer.headers[hdrs.SEC_WEBSOCKET_VERSION] = WEBSOCKET_VERSION
+        answer.headers[hdrs.UPGRADE] = "websocket"
+        answer.headers[hdrs.CONNECTION] = "Upgrade"
+        return answer
+    accept = accept_of_request(request)
+    head = (
+        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        f"Sec-WebSocket-Accept: {accept}\r\n\r\n"
+    )
+    return await stream(services, request, head.encode(), make_session)

@@ -1,0 +1,225 @@
+"""/webhooks/{webhook}/…: what became of deliveries, and how to repeat them."""
+
+from weakref import WeakKeyDictionary
+
+from aiohttp import web
+
+from kwire.broker.events.event import time_text
+from kwire.broker.store.event_ids import EventId
+from kwire.broker.subscriptions.start import FROM_OLDEST, Start
+from kwire.broker.webhooks.consumer import Attempt, DeadLetter
+from kwire.broker.webhooks.webhooks import Webhooks
+from kwire.web.bodies import body_of, check_is_json, decoded, json_answer, query_of, raw_body_of
+from kwire.web.errors import BadRequest, Refusal
+from kwire.web.event_id import EVENT_ID
+from kwire.web.route import Route
+from kwire.web.safety import check_name
+from kwire.web.services import WebServices
+from kwire.web.webhooks.lookup import PATH, TAG, event_id_of, webhooks_of
+from kwire.web.webhooks.shapes import (
+    AttemptList,
+    AttemptsQuery,
+    DeadLetterList,
+    DeadQuery,
+    DeletedWebhook,
+    Replay,
+    Replayed,
+    Resend,
+    ResendDead,
+    Resent,
+    ShownAttempt,
+    ShownDeadLetter,
+    Tested,
+)
+
+# Test deliveries at a time: a receiver may take as long as it likes to answer them.
+TESTS_MAX = 8
+
+_tests: WeakKeyDictionary[Webhooks, int] = WeakKeyDictionary()
+
+
+async def attempts(services: WebServices, request: web.Request) -> web.Response:
+    webhooks = webhooks_of(services)
+    query = query_of(request, AttemptsQuery)
+    # One more than asked for, to know whether there is a next page.
+    page = webhooks.attempts(request.match_info["webhook"], query.before, query.limit + 1, is_failed_only=query.failed)
+    listed = [_shown_attempt(one) for one in page[: query.limit]]
+    return json_answer(AttemptList(attempts=listed, next=listed[-1].number if len(page) > query.limit else None))
+
+
+async def dead_letters(services: WebServices, request: web.Request) -> web.Response:
+    webhooks = webhooks_of(services)
+    query = query_of(request, DeadQuery)
+    after = event_id_of(query.after) if query.after else None
+    page = webhooks.dead_letters(request.match_info["webhook"], after, query.limit + 1)
+    listed = [_shown_letter(event_id, letter) for event_id, letter in page[: query.limit]]
+    following = listed[-1].eventId if len(page) > query.limit else None
+    return json_answer(DeadLetterList(deadLetters=listed, next=following))
+
+
+async def drop_dead_letter(services: WebServices, request: web.Request) -> web.Response:
+    webhooks, event_id = webhooks_of(services), event_id_of(request.match_info["event"])
+    if not await webhooks.drop_dead(request.match_info["webhook"], [event_id]):
+        raise Refusal(f"{event_id} is no dead letter of this webhook", code="EventNotFound", status=404)
+    return json_answer(DeletedWebhook(success=True, id=str(event_id)))
+
+
+async def resend_dead(services: WebServices, request: web.Request) -> web.Response:
+    webhooks = webhooks_of(services)
+    check_is_json(request)
+    raw = await raw_body_of(request)
+    asked = decoded(raw, ResendDead) if raw else ResendDead()
+    wanted = None if asked.eventIds is None else [event_id_of(one) for one in asked.eventIds]
+    return json_answer(Resent(queued=await webhooks.resend_dead(request.match_info["webhook"], wanted)))
+
+
+async def resend(services: WebServices, request: web.Request) -> web.Response:
+    webhooks = webhooks_of(services)
+    asked = await body_of(request, Resend)
+    wanted = [event_id_of(one) for one in asked.eventIds]
+    return json_answer(Resent(queued=await webhooks.resend(request.match_info["webhook"], wanted)))
+
+
+async def replay(services: WebServices, request: web.Request) -> web.Response:
+    webhooks = webhooks_of(services)
+    asked = await body_of(request, Replay)
+    if asked.topic is not None:
+        check_name(asked.topic)
+    start, topic = _start_of(asked)
+    return json_answer(Replayed(topics=await webhooks.replay(request.match_info["webhook"], start, topic)))
+
+
+async def test(services: WebServices, request: web.Request) -> web.Response:
+    webhooks = webhooks_of(services)
+    if _tests.get(webhooks, 0) >= TESTS_MAX:
+        raise Refusal(f"{TESTS_MAX} test deliveries are under way", code="TooManyTests", status=429, limit=TESTS_MAX)
+    _tests[webhooks] = _tests.get(webhooks, 0) + 1
+    try:
+        response = await webhooks.test(request.match_info["webhook"])
+    finally:
+        _tests[webhooks] -= 1
+    return json_answer(
+        Tested(
+            success=response.is_success,
+            status=response.status,
+            problem=response.problem,
+            answer=response.excerpt,
+            durationMs=response.duration_ms,
+        )
+    )
+
+
+def _start_of(asked: Replay) -> tuple[Start, str | None]:
+    """Where to begin, and in which topic if not in all."""
+    if (asked.sinceEventId is not None) + (asked.sinceTime is not None) + asked.fromBeginning != 1:
+        raise BadRequest("one of sinceEventId, sinceTime and fromBeginning has to say where to begin")
+    if asked.sinceEventId is not None:
+        event_id = event_id_of(asked.sinceEventId)
+        if asked.topic not in (None, event_id.topic):
+            raise BadRequest(f"{event_id} is no event of {asked.topic!r}")
+        return Start.at(event_id.offset + 1), event_id.topic
+    if asked.sinceTime is not None:
+        return Start.parse(from_time=asked.sinceTime), asked.topic
+    return FROM_OLDEST, asked.topic
+
+
+def _shown_attempt(one: Attempt) -> ShownAttempt:
+    return ShownAttempt(
+        number=one.number,
+        eventId=str(EventId(one.topic, one.offset)),
+        type=one.event_type,
+        attempt=one.attempt,
+        at=time_text(one.started_ms),
+        durationMs=one.duration_ms,
+        status=one.status,
+        problem=one.problem,
+        answer=one.excerpt,
+        outcome=one.outcome,
+        nextAt=None if one.next_ms is None else time_text(one.next_ms),
+    )
+
+
+def _shown_letter(event_id: EventId, letter: DeadLetter) -> ShownDeadLetter:
+    return ShownDeadLetter(
+        eventId=str(event_id),
+        type=letter.event_type,
+        attempts=letter.attempts,
+        at=time_text(letter.died_ms),
+        status=letter.status,
+        problem=letter.problem,
+    )
+
+
+ROUTES: tuple[Route, ...] = (
+    Route(
+        "GET",
+        "/webhooks/{webhook}/deliveries",
+        attempts,
+        "The latest attempts, the newest first",
+        tag=TAG,
+        parameters=PATH,
+        query=AttemptsQuery,
+        answers={200: AttemptList},
+    ),
+    Route(
+        "GET",
+        "/webhooks/{webhook}/dead-letters",
+        dead_letters,
+        "Events that could not be delivered",
+        tag=TAG,
+        parameters=PATH,
+        query=DeadQuery,
+        answers={200: DeadLetterList},
+    ),
+    Route(
+        "POST",
+        "/webhooks/{webhook}/dead-letters/resend",
+        resend_dead,
+        "Send dead letters again: some, or all",
+        "They stay dead letters until they are delivered.",
+        tag=TAG,
+        parameters=PATH,
+        request=ResendDead,
+        answers={200: Resent},
+    ),
+    Route(
+        "DELETE",
+        # All but the path that sends again: it takes no DELETE, and says so.
+        "/webhooks/{webhook}/dead-letters/{event:(?!resend$)[^/]+}",
+        drop_dead_letter,
+        "Give a dead letter up",
+        tag=TAG,
+        parameters={**PATH, "event": EVENT_ID},
+        answers={200: DeletedWebhook},
+    ),
+    Route(
+        "POST",
+        "/webhooks/{webhook}/resend",
+        resend,
+        "Send events of its topics again, out of turn",
+        tag=TAG,
+        parameters=PATH,
+        request=Resend,
+        answers={200: Resent},
+    ),
+    Route(
+        "POST",
+        "/webhooks/{webhook}/replay",
+        replay,
+        "Send everything again from a place on",
+        tag=TAG,
+        parameters=PATH,
+        request=Replay,
+        answers={200: Replayed},
+    ),
+    Route(
+        "POST",
+        "/webhooks/{webhook}/test",
+        test,
+        "Send one test delivery now",
+        "Answered with 200 whatever the receiver says; what it said is in the answer.",
+        tag=TAG,
+        parameters=PATH,
+        answers={200: Tested},
+    ),
+)

@@ -1,0 +1,174 @@
+"""/webhooks: have events sent to URLs; look at webhooks, change, pause, resume and delete them, replace their secrets.
+
+What is answered is durable. A secret is in the answer that makes it, and in no other.
+"""
+
+import asyncio
+
+import msgspec
+from aiohttp import web
+
+from kwire.broker.webhooks.definition import parse_webhook
+from kwire.web.bodies import body_of, check_is_json, decoded, json_answer, query_of, raw_body_of
+from kwire.web.body_bounds import check_objects
+from kwire.web.route import Route
+from kwire.web.safety import check_name
+from kwire.web.services import WebServices
+from kwire.web.webhooks.lookup import PATH, TAG, consumer_of, facts_of, shown, webhooks_of
+from kwire.web.webhooks.shapes import (
+    ChangedWebhook,
+    DeletedWebhook,
+    MadeWebhook,
+    NewWebhook,
+    RotatedSecret,
+    RotateSecret,
+    ShownWebhook,
+    WebhookList,
+    WebhooksQuery,
+)
+
+HOUR_MS = 3_600_000
+
+
+async def create(services: WebServices, request: web.Request) -> web.Response:
+    webhooks = webhooks_of(services)
+    asked = await body_of(request, NewWebhook)
+    _check_topics(asked.topics)
+    consumer = await webhooks.register(parse_webhook(msgspec.to_builtins(asked)))
+    facts = facts_of(webhooks, consumer)
+    made = msgspec.convert({**facts, "secret": consumer.definition.secrets.current}, MadeWebhook)
+    return json_answer(made, 201)
+
+
+async def list_webhooks(services: WebServices, request: web.Request) -> web.Response:
+    webhooks = webhooks_of(services)
+    query = query_of(request, WebhooksQuery)
+    # One more than asked for, to know whether there is a next page.
+    page = webhooks.page(query.after, query.limit + 1, query.topic)
+    listed: list[ShownWebhook] = []
+    for one in page[: query.limit]:
+        listed.append(shown(webhooks, one))
+        # Each may have a hundred topics; others get their turn.
+        await asyncio.sleep(0)
+    return json_answer(WebhookList(webhooks=listed, next=listed[-1].id if len(page) > query.limit else None))
+
+
+async def get(services: WebServices, request: web.Request) -> web.Response:
+    return json_answer(shown(webhooks_of(services), consumer_of(services, request)))
+
+
+async def change(services: WebServices, request: web.Request) -> web.Response:
+    webhooks, webhook_id = webhooks_of(services), request.match_info["webhook"]
+    check_is_json(request)
+    raw = await raw_body_of(request)
+    check_objects(raw)
+    asked = decoded(raw, ChangedWebhook)
+    if isinstance(asked.topics, dict):
+        _check_topics(asked.topics)
+    consumer = await webhooks.change(webhook_id, parse_webhook(msgspec.to_builtins(asked), is_new=False))
+    return json_answer(shown(webhooks, consumer))
+
+
+async def delete(services: WebServices, request: web.Request) -> web.Response:
+    webhook_id = request.match_info["webhook"]
+    await webhooks_of(services).remove(webhook_id)
+    return json_answer(DeletedWebhook(success=True, id=webhook_id))
+
+
+async def pause(services: WebServices, request: web.Request) -> web.Response:
+    webhooks = webhooks_of(services)
+    consumer = await webhooks.pause(request.match_info["webhook"], "on request")
+    return json_answer(shown(webhooks, consumer))
+
+
+async def resume(services: WebServices, request: web.Request) -> web.Response:
+    webhooks = webhooks_of(services)
+    return json_answer(shown(webhooks, await webhooks.resume(request.match_info["webhook"])))
+
+
+async def rotate_secret(services: WebServices, request: web.Request) -> web.Response:
+    webhooks = webhooks_of(services)
+    check_is_json(request)
+    raw = await raw_body_of(request)
+    asked = decoded(raw, RotateSecret) if raw else RotateSecret()
+    overlap_ms = None if asked.overlapHours is None else round(asked.overlapHours * HOUR_MS)
+    consumer = await webhooks.rotate_secret(request.match_info["webhook"], asked.secret, overlap_ms)
+    secrets = consumer.definition.secrets.at(services.clock.now_ms())
+    return json_answer(RotatedSecret(id=consumer.webhook_id, secret=secrets.current, oldSigns=len(secrets.secrets) - 1))
+
+
+def _check_topics(topics: dict[str, str | None]) -> None:
+    for name in topics:
+        check_name(name)
+
+
+ROUTES: tuple[Route, ...] = (
+    Route(
+        "POST",
+        "/webhooks",
+        create,
+        "Have the events of topics sent to a URL",
+        "The answer has the secret that deliveries are signed with, this once.",
+        tag=TAG,
+        request=NewWebhook,
+        answers={201: MadeWebhook},
+    ),
+    Route("GET", "/webhooks", list_webhooks, "All webhooks", tag=TAG, query=WebhooksQuery, answers={200: WebhookList}),
+    Route(
+        "GET",
+        "/webhooks/{webhook}",
+        get,
+        "A webhook, and how far it is",
+        tag=TAG,
+        parameters=PATH,
+        answers={200: ShownWebhook},
+    ),
+    Route(
+        "PATCH",
+        "/webhooks/{webhook}",
+        change,
+        "Change a webhook",
+        "What is left out stays as it is. A topic that stays keeps its place.",
+        tag=TAG,
+        parameters=PATH,
+        request=ChangedWebhook,
+        answers={200: ShownWebhook},
+    ),
+    Route(
+        "DELETE",
+        "/webhooks/{webhook}",
+        delete,
+        "Delete a webhook, its dead letters and its delivery log",
+        tag=TAG,
+        parameters=PATH,
+        answers={200: DeletedWebhook},
+    ),
+    Route(
+        "POST",
+        "/webhooks/{webhook}/pause",
+        pause,
+        "Send nothing until it is resumed",
+        tag=TAG,
+        parameters=PATH,
+        answers={200: ShownWebhook},
+    ),
+    Route(
+        "POST",
+        "/webhooks/{webhook}/resume",
+        resume,
+        "Go on, also with a webhook that was disabled",
+        tag=TAG,
+        parameters=PATH,
+        answers={200: ShownWebhook},
+    ),
+    Route(
+        "POST",
+        "/webhooks/{webhook}/rotate-secret",
+        rotate_secret,
+        "Replace the secret; the old one signs as well for a while",
+        tag=TAG,
+        parameters=PATH,
+        request=RotateSecret,
+        answers={200: RotatedSecret},
+    ),
+)

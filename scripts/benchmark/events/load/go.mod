@@ -1,0 +1,3 @@
+module kwire/events/load
+
+go 1.21

@@ -1,0 +1,87 @@
+"""However many webhooks and deliveries there are: what is kept of them and what is under way stays bounded."""
+
+import asyncio
+
+import pytest
+
+from kwire.broker.catalogue import WEBHOOKS_TOPIC
+from kwire.broker.webhooks.sending import Request, Response
+from kwire.broker.webhooks.webhooks import ATTEMPTS_KEPT
+from storage.settings import LogSettings
+from tests.broker.test_cleaning import cleaning
+from tests.support.event_store import draft
+from tests.support.hooked_node import event_id_of, hooked, until
+from tests.support.node import QuietNode, in_loop
+
+WEBHOOKS = 1000
+HANGING = 10
+SEGMENT_BYTES = 16 * 1024
+
+
+async def prepare(node: QuietNode) -> None:
+    await node.event_store.open()
+    await node.create_event_topic("orders")
+
+
+async def publish(node: QuietNode, count: int) -> None:
+    await node.event_store.publish([draft("orders", {"n": number}) for number in range(count)])
+
+
+@in_loop
+@pytest.mark.timeout(180)
+async def test_a_thousand_webhooks_of_one_topic_share_few_connections_and_ten_that_hang_hold_up_nobody(
+    node: QuietNode,
+) -> None:
+    await prepare(node)
+    async with hooked(node, connections_max=16, connections_per_host_max=8) as one:
+        hanging = asyncio.Event()
+
+        async def send(request: Request) -> Response:
+            if "hanging" in request.url:
+                one.receiver.under_way += 1
+                await hanging.wait()
+                one.receiver.under_way -= 1
+                return Response(200)
+            return await one.receiver.send(request)
+
+        one.webhooks._delivering._send = send
+        made = [
+            await one.register(url=f"https://{'hanging' if number < HANGING else 'well'}.example/{number}")
+            for number in range(WEBHOOKS)
+        ]
+        await publish(node, 3)
+        await until(lambda: all(consumer.delivered_count == 3 for consumer in made[HANGING:]))
+        assert all(consumer.delivered_count == 0 for consumer in made[:HANGING])
+        assert one.receiver.under_way_max <= 16
+        by_webhook: dict[str, list[str]] = {}
+        for request in one.receiver.requests:
+            by_webhook.setdefault(request.url, []).append(event_id_of(request))
+        assert set(map(tuple, by_webhook.values())) == {("orders-1", "orders-2", "orders-3")}
+        hanging.set()
+        await until(lambda: all(consumer.delivered_count == 3 for consumer in made))
+
+
+@in_loop
+async def test_what_is_written_down_is_compacted_and_says_the_same_afterwards(node: QuietNode) -> None:
+    await prepare(node)
+    async with hooked(node, retry_schedule_ms=()) as one:
+        webhook = await one.register()
+        topic = node.topics.get(WEBHOOKS_TOPIC)
+        assert topic is not None
+        log = topic.partitions[0].log
+        log.settings = LogSettings(segment_bytes=SEGMENT_BYTES, index_interval_bytes=300)
+        one.receiver.reply = lambda request: Response(500 if event_id_of(request) == "orders-7" else 200)
+        for number in range(1, 13):
+            await publish(node, ATTEMPTS_KEPT // 2)
+            await until(lambda: webhook.cursors["orders"].position == number * ATTEMPTS_KEPT // 2)  # noqa: B023
+            await one.webhooks._settle(webhook)
+        # The log of deliveries is a ring.
+        assert len(one.webhooks.attempts(webhook.webhook_id)) == ATTEMPTS_KEPT
+        before, size_bytes = await one.webhooks._state.open(), log.size_bytes
+        async with cleaning(node) as cleaner:
+            assert await cleaner.clean_one()
+            assert log.size_bytes < size_bytes / 2
+            assert await one.webhooks._state.open() == before
+    records = before[webhook.webhook_id]
+    assert len(records) == ATTEMPTS_KEPT + 3, "the ring, one place, one dead letter and the counts"
+    assert ("d", "orders", 6) in records

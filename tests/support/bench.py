@@ -1,0 +1,28 @@
+"""Runs a family of `scripts/bench` on a small scale, and reads its results."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+BENCH_SECONDS_MAX = 400  # The first run builds the load program.
+
+Figures = dict[str, dict[str, float]]
+
+
+def bench(family: str, directory: Path, *options: str) -> Figures:
+    """The figures of each work, by its name."""
+    path = directory / "results.json"
+    short = ("--kwire-only", "--quick", "--seconds", "0.2", "--json", str(path), "--dir", str(directory))
+    subprocess.run(
+        [sys.executable, "-m", "benchmark", family, *short, *options],
+        env=os.environ | {"PYTHONPATH": str(ROOT / "scripts")},
+        check=True,
+        timeout=BENCH_SECONDS_MAX,
+        capture_output=True,
+    )
+    samples: list[dict[str, Any]] = json.loads(path.read_text())["samples"]
+    return {sample["work"]: sample["figures"] for sample in samples if sample["round"] > 0}

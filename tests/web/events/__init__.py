@@ -1,0 +1,1 @@
+"""The event store over HTTP."""
