@@ -3,6 +3,7 @@
 import asyncio
 import subprocess
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 import aiohttp
@@ -96,13 +97,12 @@ def test_curl_and_a_websocket_follow_the_same_events(server: KwireProcess) -> No
     make_topics(server, "curl-a", "curl-b")
     url = f"{server.http_url}/events"
     ask(url, "POST", [{"topic": name, "type": "made", "payload": name} for name in ("curl-a", "curl-b", "curl-a")])
-    # -m ends what does not end by itself.
-    lines = subprocess.run(
-        ["curl", "-sN", "-m", "2", f"{server.http_url}/subscribe/streams/curl-a?from=0"],
-        capture_output=True,
-        timeout=WAIT_S,
-        check=False,
-    ).stdout.splitlines()
+    # It does not end by itself; -m ends it if too little comes.
+    command = ["curl", "-sN", "-m", str(WAIT_S), f"{server.http_url}/subscribe/streams/curl-a?from=0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as curl:
+        assert curl.stdout is not None
+        lines = [line.rstrip() for line in islice(curl.stdout, 4)]
+        curl.terminate()
     assert [line.split(b",")[0] for line in lines[1:3]] == [b'{"id":"curl-a-1"', b'{"id":"curl-a-2"']
     assert lines[3] == b'{"control":"caught_up","topic":"curl-a","version":1}'
 
