@@ -16,7 +16,7 @@ from benchmark.events.run import run_event_works
 from benchmark.groups.run import run_group_works
 from benchmark.house import check_kwire, make_directory, publish, say
 from benchmark.log.run import run_log_works
-from benchmark.measures import MEASURES, STALL_MEASURES
+from benchmark.measures import FIXED_WORKS, MEASURES, STALL_MEASURES
 from benchmark.processes import ChildFailed
 from benchmark.rooms.run import run_room_works
 from benchmark.samples import Sample, anonymous_mb
@@ -59,7 +59,12 @@ def run_works(given: options.Options) -> list[Sample]:
             samples.append(Sample("bench", given.rounds, "run", error=reason))
             say(reason)
     publish(
-        given.rounds, facts, asdict(given), samples, report.rows(samples, MEASURES, STALL_MEASURES), given.json_path
+        given.rounds,
+        facts,
+        asdict(given),
+        samples,
+        report.rows(samples, MEASURES, STALL_MEASURES, fixed=FIXED_WORKS),
+        given.json_path,
     )
     return samples
 

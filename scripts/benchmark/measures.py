@@ -42,6 +42,9 @@ LATENCY = Bar(0.8)
 STALL_MS = Bar(50, absolute=True)
 NO_STALLS = Bar(0, absolute=True)
 
+# So much is done by both servers, however long it takes.
+FIXED_WORKS = (options.PRODUCE, options.CONSUME, options.PRODUCE_SMALL, options.END_TO_END)
+
 MEASURES = (
     Measure("produce 1 KiB, acks=all, 6 partitions", "MB/s", options.PRODUCE, "mb_per_s", Bar(1.0, at_least=True)),
     Measure("- latency p99", "ms", options.PRODUCE, "p99_ms"),

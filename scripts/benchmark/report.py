@@ -25,11 +25,16 @@ class Row:
 
 
 def rows(
-    samples: Sequence[Sample], measures: Sequence[Measure], worst: Sequence[Measure] = (), beside: str = KAFKA
+    samples: Sequence[Sample],
+    measures: Sequence[Measure],
+    worst: Sequence[Measure] = (),
+    beside: str = KAFKA,
+    fixed: Sequence[str] = (),
 ) -> list[Row]:
     """Medians of `measures`; of `worst` the worst that happened in any work, the warm-up not left out.
 
-    `beside` is the server that kwire is measured beside.
+    `beside` is the server that kwire is measured beside; `fixed` are works that are the same for both, whatever time
+    they take, so that what they cost can be added up.
     """
     measured = [sample for sample in samples if sample.round != WARM_UP_ROUND]
     worked = {sample.work for sample in measured}
@@ -38,6 +43,9 @@ def rows(
     cpu_ratios = [row.ratio for measure, row in zip(chosen, table, strict=True) if measure.bar is CPU and row.ratio]
     if len(cpu_ratios) > 1:
         table.append(_mean_row(cpu_ratios))
+    together = [work for work in fixed if work in worked]
+    if len(together) > 1:
+        table.append(_total_row(measured, together, beside))
     return table + [_row(measure, beside, _worst_of(samples, measure)) for measure in worst]
 
 
@@ -47,6 +55,16 @@ def _mean_row(cpu_ratios: Sequence[float]) -> Row:
     return Row(
         f"server CPU, geometric mean of {len(cpu_ratios)} works", "", None, None, mean, str(CPU), CPU.is_met(mean)
     )
+
+
+def _total_row(samples: Sequence[Sample], works: Sequence[str], beside: str) -> Row:
+    def total(server: str) -> float:
+        return sum(statistics.median(_values(samples, server, "cpu_s", work) or [0.0]) for work in works)
+
+    other, kwire = total(beside), total(KWIRE)
+    ratio = kwire / other if kwire and other else None
+    met = CPU.is_met(ratio) if ratio is not None else None
+    return Row(f"server CPU, {len(works)} works of fixed size together", "s", other, kwire, ratio, str(CPU), met)
 
 
 def _row(measure: Measure, beside: str, figure: Callable[[str], float | None]) -> Row:
