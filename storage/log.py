@@ -33,7 +33,7 @@ from storage.replacement import Manifest, NewSegment, SegmentSwap, check_order
 from storage.segment import LogSegment
 from storage.settings import Background, LogSettings
 from storage.times import TimestampAndOffset as TimestampAndOffset
-from storage.truncation import producers_below, write_beginning
+from storage.truncation import end_of_emptied, producers_below, write_beginning
 
 # A killed process walks at most this much, and what one checkpoint takes to be written, when it starts again.
 CHECKPOINT_INTERVAL_BYTES: Final = 16 * 1024 * 1024
@@ -446,6 +446,9 @@ class Log(DurableLog):
 
     def _swap_end(self, segments: list[LogSegment], gone: list[LogSegment], end_offset: int) -> None:
         last = segments[-1] if segments else None
+        # The checkpoint is on file before the cut: it has to be true of the longer log as well, if that stays.
+        with disk_errors(f"truncate {self._directory}"):
+            known = (last, end_offset, last.size_bytes) if last else end_of_emptied(self._segments, end_offset)
         # Files that wait for their deletion may have the names that come next.
         waiting = [segment for segment in self._still_there() if segment.next_offset > end_offset]
         manifest = Manifest(
@@ -453,7 +456,6 @@ class Log(DurableLog):
             (last.base_offset,) if last is not None and not last.is_sealed else (),
             min(self.clean_upto, end_offset),
         )
-        # It is true of the longer log as well, which goes on behind it.
         epochs = LeaderEpochs(self.epochs.entries)
         epochs.truncate_from_end(end_offset)
         # The files that are there now are walked: those of the new segment do not have their names yet.
@@ -461,7 +463,7 @@ class Log(DurableLog):
         start_before = self.log_start_offset
         start = self._checkpoint_file.log_start_offset = min(start_before, end_offset)
         checkpoint = replace(
-            self._describe(last, end_offset, last.size_bytes if last is not None else 0, is_clean=False),
+            self._describe(*known, is_clean=False),
             log_start_offset=start,
             epochs=tuple(epochs.entries),
             producers=producers.encode(),
@@ -474,6 +476,8 @@ class Log(DurableLog):
                 for segment in gone:
                     segment.stop_seal(is_stopped=False)
                 self._after_failed_swap(error)
+                if start < start_before:
+                    self._checkpoint_start_later()  # the start that the cut asked for may be on file
                 return []
             self._generation += 1
             self._set_segments(segments)

@@ -55,6 +55,19 @@ def _index_below(segment: LogSegment, position: int) -> tuple[SparseIndex, int]:
     return index, max_timestamp
 
 
+def end_of_emptied(segments: Sequence[LogSegment], end_offset: int) -> tuple[LogSegment | None, int, int]:
+    """What the checkpoint says of a log that is about to lose all of its segments: segment, offset and position.
+
+    It tells only of batches that lie wholly below ``end_offset``. One that ended at ``end_offset`` itself would give up
+    the file around it, which stays the log if the cut fails.
+    """
+    for segment in reversed(segments):
+        if segment.base_offset <= end_offset:
+            position, below_offset = segment.end_below(end_offset)
+            return segment, below_offset, position
+    return None, end_offset, 0
+
+
 def producers_below(producers: ProducerStates, end_offset: int, segments: Sequence[LogSegment]) -> ProducerStates:
     """The states as they were when the log ended at ``end_offset``, in or behind the last of ``segments``.
 

@@ -43,6 +43,8 @@ KEPT_SEEDS_WITH_FAULTS = (
     1139252825,
     2301788487,
 )
+KEPT_SEEDS_WITH_LIES = (2215605058,)
+LIES = Plan(has_sync_failures=True, has_restarts_on_lies=True)
 TRACE_SEED = 7
 TRACE_PLAN = Plan(steps=60, lives=1)
 
@@ -85,6 +87,11 @@ def test_runs_with_faults_that_once_failed_hold(seed: int) -> None:
     CrashWorld(seed, Plan(has_sync_failures=True, has_restarts_on_lies=True, has_full_disks=True)).run()
 
 
+@pytest.mark.parametrize("seed", KEPT_SEEDS_WITH_LIES)
+def test_runs_on_a_cache_that_lied_and_once_failed_hold(seed: int) -> None:
+    CrashWorld(seed, LIES).run()
+
+
 @pytest.mark.timeout(120 + CRASHES // 10)
 def test_what_was_acknowledged_survives_a_crash_anywhere() -> None:
     run_seeds(announced_seed(), CRASHES, Plan())
@@ -97,7 +104,7 @@ def test_what_was_acknowledged_survives_failed_syncs_too() -> None:
 
 @pytest.mark.timeout(120 + CRASHES // 10)
 def test_what_was_acknowledged_survives_a_restart_on_a_cache_that_lies_after_a_failed_sync() -> None:
-    run_seeds(announced_seed(), CRASHES_WITH_FAULTS, Plan(has_sync_failures=True, has_restarts_on_lies=True))
+    run_seeds(announced_seed(), CRASHES_WITH_FAULTS, LIES)
 
 
 @pytest.mark.timeout(120 + CRASHES // 10)
@@ -248,7 +255,6 @@ def forget_the_producers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("storage.producers.ProducerStates.record", lambda *args: None)
 
 
-LIES = Plan(has_sync_failures=True, has_restarts_on_lies=True)
 PLANTED: dict[str, tuple[Plan, Callable[[pytest.MonkeyPatch], None] | None]] = {
     "names are not synced": (Plan(make_files=NamesAreNotSynced), None),
     "bytes are not synced": (Plan(make_files=BytesAreNotSynced), None),

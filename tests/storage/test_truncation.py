@@ -1,6 +1,7 @@
 """Truncation: the end of a log goes, at once or not at all, and no slice of it goes bad."""
 
 import errno
+from itertools import product
 from pathlib import Path
 from random import Random
 
@@ -194,6 +195,37 @@ def test_a_disk_that_refuses_leaves_the_log_as_it_was_or_stops_it(tmp_path: Path
     log.close()
     again = open_log(str(tmp_path), Files(), run_now, SMALL, BOOT_ID)
     assert (read_all(again), again.damage) == (batches[:3], None)
+
+
+@pytest.mark.parametrize("operation", ["create", "pwrite", "fsync", "rename", "fsync_dir"])
+@pytest.mark.parametrize("after", range(4))
+@pytest.mark.parametrize(("start", "offset"), [(1, 1), (2, 2), (5, 5), (5, 3), (7, 8), (0, 0)])
+def test_a_cut_to_nothing_that_failed_costs_nothing_after_a_restart(
+    tmp_path: Path, operation: str, after: int, start: int, offset: int
+) -> None:
+    for is_same_boot, settings in product((True, False), (SMALL, LogSettings())):
+        folder = tmp_path / f"{is_same_boot} {settings.segment_bytes}"
+        folder.mkdir()
+        files = FaultyFiles()
+        log = make_log(folder, files=files, settings=settings)
+        fill(log)
+        log.flush()
+        log.advance_log_start_offset(start)
+        files.fail_next(operation, errno.ENOSPC, after=after)
+        try:
+            log.truncate(offset)
+        except StorageFailed:
+            continue  # nobody knows, and the log says so: it takes nothing more
+        except DiskFailure:
+            append(log, leader_epoch=9)
+            log.flush()
+        expected, sequences = read_all(log), [next_sequence(log, one) for one in (0, 1)]
+        log.close(is_clean=False)
+        again = open_log(str(folder), Files(), run_now, settings, BOOT_ID if is_same_boot else "another boot")
+        assert (again.damage, again.quarantined) == (None, ())
+        assert (again.log_start_offset, again.log_end_offset) == (log.log_start_offset, log.log_end_offset)
+        assert read_all(again) == expected
+        assert [next_sequence(again, one) for one in (0, 1)] == sequences
 
 
 def stage() -> tuple[SimulatedDisk, SimulatedFiles, Log]:
