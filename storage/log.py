@@ -449,8 +449,9 @@ class Log(DurableLog):
         # The checkpoint is on file before the cut: it has to be true of the longer log as well, if that stays.
         with disk_errors(f"truncate {self._directory}"):
             known = (last, end_offset, last.size_bytes) if last else end_of_emptied(self._segments, end_offset)
-        # Files that wait for their deletion may have the names that come next.
-        waiting = [segment for segment in self._still_there() if segment.next_offset > end_offset]
+        # Files that wait for their deletion may have the names that come next. From an emptied log they all go: what is
+        # appended next does not follow them, and would be taken for what a power cut left behind a gap.
+        waiting = [segment for segment in self._still_there() if not segments or segment.next_offset > end_offset]
         manifest = Manifest(
             tuple(segment.base_offset for segment in (*gone, *waiting)),
             (last.base_offset,) if last is not None and not last.is_sealed else (),

@@ -212,11 +212,7 @@ class Ledger:
         headers = [parse_header(found[base_offset]) for base_offset in sorted(found)]
         for producer in self.producers:
             own = [header for header in headers if header.producer_id == producer.producer_id]
-            state = log.producers.get(producer.producer_id)
-            sent_again = 0
-            if is_sent_again:
-                # After a cut a log may remember fewer than it would have without it.
-                sent_again = len(state.batches) if state is not None and producer.cut_count else WINDOW_BATCHES
+            sent_again = self._remembered(log, producer) if is_sent_again else 0
             old = {header.base_sequence: header for header in own[: max(len(own) - sent_again, 0)]}
             found_sequences = [header.base_sequence for header in own]
             for sent in producer.sent:
@@ -233,6 +229,15 @@ class Ledger:
                     sent.base_offset, sent.last_offset = sent.cut_from
                     sent.is_acknowledged = True
 
+    @staticmethod
+    def _remembered(log: Log, producer: SimulatedProducer) -> int:
+        """How many batches of a producer the log has to know again.
+
+        After a cut these may be fewer than without it: what was before them in another segment is not looked for.
+        """
+        state = log.producers.get(producer.producer_id)
+        return len(state.batches) if state is not None and producer.cut_count else WINDOW_BATCHES
+
     def _check_producers(self, log: Log, found: dict[int, bytes]) -> None:
         next_sequences: dict[int, int] = {}
         for base_offset in sorted(found):
@@ -248,7 +253,7 @@ class Ledger:
             if producer.cut_count and last.base_offset not in self.promised:
                 continue
             behind = [base for base, batch in found.items() if parse_header(batch).producer_id == producer.producer_id]
-            if sum(base > last.base_offset for base in behind) >= WINDOW_BATCHES:
+            if sum(base > last.base_offset for base in behind) >= max(self._remembered(log, producer), 1):
                 continue  # a client has no more than that in flight, so this one does not come again
             again = memoryview(bytearray(last.template))
             told = log.append(again, check_batch(again), max(log.epochs.latest, 0), NOW_MS)
