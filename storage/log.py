@@ -474,8 +474,9 @@ class Log(DurableLog):
             self._swap = None
             if error is not None:
                 self._checkpoint_file.log_start_offset = start_before
-                for segment in gone:
-                    segment.stop_seal(is_stopped=False)
+                if not isinstance(error, StorageFailed):  # else the files may be gone: a seal would make empty ones
+                    for segment in gone:
+                        segment.stop_seal(is_stopped=False)
                 self._after_failed_swap(error)
                 if start < start_before:
                     self._checkpoint_start_later()  # the start that the cut asked for may be on file
