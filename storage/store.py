@@ -106,13 +106,18 @@ class LogStore:
 
     def _make_data_dir(self) -> None:
         """With all folders above it; their names have to survive a power cut as well."""
-        made = []
+        missing = []
         path = self.data_dir
         while not self._files.exists(path):
-            made.append(path)
+            missing.append(path)
             path = os.path.dirname(path)
-        self._files.makedirs(self.data_dir)
-        for path in reversed(made):
+        if not missing and self._files.exists(os.path.join(self.data_dir, LOCK_NAME)):
+            return  # taken before, and so made safe before
+        # A start that was killed may have made the lowest folder that is there, and not its name safe.
+        with suppress(PermissionError):  # the folder above may be one that is not for us to read, and so not ours
+            self._files.fsync_dir(os.path.dirname(path))
+        for path in reversed(missing):
+            self._files.makedirs(path)
             self._files.fsync_dir(os.path.dirname(path))
 
     def _look_around(self) -> None:

@@ -19,7 +19,7 @@ from storage.log import Log
 from storage.producers import WINDOW_BATCHES
 from storage.segment import LogSegment
 from storage.settings import LogSettings
-from storage.store import LogStore
+from storage.store import LOCK_NAME, LogStore
 from storage.syncing import SYNC_FAILED_NAME, sync_all
 from tests.support.batches import NOW_MS, make_batch
 from tests.support.crash_ledger import Ledger, Sent, SimulatedProducer
@@ -65,6 +65,7 @@ class CrashWorld:
         self.disk = SimulatedDisk()
         if self.plan.is_data_dir_made:
             SimulatedFiles(self.disk).makedirs(DATA_DIR)
+            SimulatedFiles(self.disk).create(f"{DATA_DIR}/{LOCK_NAME}")
             SimulatedFiles(self.disk).syncfs("/")
             self.disk.call_count = 0
         self.jobs: list[Callable[[], None]] = []
