@@ -184,6 +184,14 @@ _TABLE = (
         default=False,
     ),
     _topic(
+        "kwire.lake.mode",
+        Kind.STRING,
+        "Whether kwire pipeline lake takes the topic without being told its name, and how: none, append (a row for "
+        "each record) or upsert (a row for each key).",
+        rule=one_of("none", "append", "upsert"),
+        default="none",
+    ),
+    _topic(
         "kwire.log.sync",
         Kind.STRING,
         "When a record counts as stored: group, when a sync round has put it on disk; os, when the operating system "

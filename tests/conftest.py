@@ -1,6 +1,10 @@
-"""What every test shares: tests marked ``needs_<program>`` are left out, and named, where the program is missing."""
+"""What every test shares: tests marked ``needs_<program>`` are left out, and named, where the program is missing.
+
+Those marked ``long`` prove what shorter ones prove less often or in smaller pieces; KWIRE_TEST_LONG=1 asks for them.
+"""
 
 import importlib.util
+import os
 import re
 import shutil
 import subprocess
@@ -38,6 +42,7 @@ def has_java() -> bool:
 
 
 NEEDS: dict[str, tuple[str, Callable[[], bool]]] = {
+    "long": ("KWIRE_TEST_LONG=1", lambda: os.environ.get("KWIRE_TEST_LONG") == "1"),
     "needs_chromium": ("Chromium", lambda: shutil.which("chromium") is not None),
     "needs_go": ("Go 1.21", lambda: has_version("go", "version", r"go1\.(\d+)", GO_MINOR_VERSION_MIN)),
     "needs_java": ("Java 17", has_java),

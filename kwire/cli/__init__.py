@@ -15,6 +15,7 @@ NOUNS = {
     "room": "list, create, describe, delete, publish to and follow rooms",
     "event": "export events to files, import, check and pack them",
     "webhook": "have events sent to receivers: create, watch, pause, resend and replay webhooks",
+    "pipeline": "run Spark jobs: topics to tables, analytics of rooms, replay, reconcile",
     "log": "check and print the files of a data directory",
     "wire": "print captured frames of the Kafka protocol",
 }
@@ -37,7 +38,7 @@ def _run(arguments: Sequence[str]) -> int:
     nouns = parser.add_subparsers(dest="noun", required=True, metavar="command")
     chosen = next((argument for argument in arguments if not argument.startswith("-")), None)
     for noun, purpose in NOUNS.items():
-        below = nouns.add_parser(noun, help=purpose, description=purpose.capitalize() + ".")
+        below = nouns.add_parser(noun, help=purpose, description=purpose[0].upper() + purpose[1:] + ".")
         if noun == chosen:
             importlib.import_module(f"kwire.cli.{noun}").add(below)
     options = parser.parse_args(arguments)

@@ -8,7 +8,7 @@ from typing import TextIO
 BAR_INTERVAL_SECONDS = 0.1
 LINE_INTERVAL_SECONDS = 10.0
 BAR_CELLS_MAX = 30
-_ERASE_LINE = "\r\x1b[2K"
+ERASE_LINE = "\r\x1b[2K"
 _UNITS = ("kB", "MB", "GB", "TB", "PB")
 
 
@@ -46,8 +46,7 @@ class Progress:
         if not self._is_shown or now < self._due:
             return
         if self._is_bar:
-            width = shutil.get_terminal_size().columns - 1
-            self._stream.write(_ERASE_LINE + self._bar(done_bytes, now)[:width])
+            self._stream.write(ERASE_LINE + fitting(self._bar(done_bytes, now)))
             self._is_drawn = True
         else:
             self._stream.write(f"{self._what}: {self._facts(done_bytes, now)}\n")
@@ -56,7 +55,7 @@ class Progress:
 
     def close(self) -> None:
         if self._is_drawn:
-            self._stream.write(_ERASE_LINE)
+            self._stream.write(ERASE_LINE)
             self._stream.flush()
             self._is_drawn = False
 
@@ -78,6 +77,11 @@ class Progress:
 
     def _share(self, done_bytes: int) -> int:
         return min(100, 100 * done_bytes // self._total_bytes) if self._total_bytes else 100
+
+
+def fitting(text: str) -> str:
+    """As much of it as one line of the terminal takes."""
+    return text[: shutil.get_terminal_size().columns - 1]
 
 
 def size_text(size_bytes: int) -> str:

@@ -1,7 +1,7 @@
 """`python -m benchmark`: check what is needed, start the servers, run the schedule, print the table.
 
-`python -m benchmark log`, and with `groups`, `rooms` or `events` in its place, run the other families of works, which
-start servers of their own.
+`python -m benchmark log`, and with `groups`, `rooms`, `events` or `pipeline` in its place, run the other families of
+works, which start servers of their own.
 """
 
 import signal
@@ -11,12 +11,13 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 
-from benchmark import events, groups, log, machine, options, report, rooms
+from benchmark import events, groups, log, machine, options, pipeline, report, rooms
 from benchmark.events.run import run_event_works
 from benchmark.groups.run import run_group_works
 from benchmark.house import check_kwire, make_directory, publish, say
 from benchmark.log.run import run_log_works
 from benchmark.measures import FIXED_WORKS, MEASURES, STALL_MEASURES
+from benchmark.pipeline.run import run_pipeline_works
 from benchmark.processes import ChildFailed
 from benchmark.rooms.run import run_room_works
 from benchmark.samples import Sample, anonymous_mb
@@ -32,6 +33,7 @@ FAMILIES = {
     groups.FAMILY: run_group_works,
     rooms.FAMILY: run_room_works,
     events.FAMILY: run_event_works,
+    pipeline.FAMILY: run_pipeline_works,
 }
 TERMINATED = 128 + signal.SIGTERM
 

@@ -1,7 +1,7 @@
 """A family of works that start servers of their own: where each is played, in which order, and what came of it.
 
 Every work gets the servers it needs with the settings it needs, each in a directory that goes with it, so the failure
-of one says nothing about the next. `log/`, `groups/`, `rooms/` and `events/` are such families.
+of one says nothing about the next. `log/`, `groups/`, `rooms/`, `events/` and `pipeline/` are such families.
 """
 
 import argparse

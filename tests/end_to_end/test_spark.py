@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from kafka import KafkaProducer
@@ -14,9 +14,10 @@ from kafka import KafkaProducer
 from tests.support.clients import CODECS, DEADLINE_S, Topics, produce_values, read_topic, read_values, unique_name
 from tests.support.http_json import ask
 from tests.support.server import Broker, KwireProcess
+from tests.support.spark_streams import STREAM_TIMEOUT_S, Stream, source, values
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql import Row, SparkSession
 
 pytestmark = [
     pytest.mark.needs_spark,
@@ -37,7 +38,6 @@ SHIPPED_WITH_SPARK = (
     "org.xerial.snappy:snappy-java",
     "org.slf4j:slf4j-api",
 )
-STREAM_TIMEOUT_S = 60
 
 
 @pytest.fixture(scope="module")
@@ -69,55 +69,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     gc.collect()
 
 
-def source(spark: "SparkSession", broker: Broker, **options: str) -> "DataFrame":
-    reader = spark.read.format("kafka").option("kafka.bootstrap.servers", broker.bootstrap)
-    return reader.options(**options).load()
-
-
-def values(frame: "DataFrame") -> list[bytes]:
-    return [
-        bytes(row["value"])
-        for row in frame.select("value", "partition", "offset").orderBy("partition", "offset").collect()
-    ]
-
-
 def numbered(start: int, stop: int) -> list[bytes]:
     return [f"row-{number}".encode() for number in range(start, stop)]
-
-
-class Stream:
-    """A streaming query from a topic into files, with its checkpoint: the files hold what it has delivered so far."""
-
-    def __init__(self, spark: "SparkSession", broker: Broker, directory: Path, **options: str) -> None:
-        self.spark = spark
-        self.broker = broker
-        self.output = str(directory / "rows")
-        self.checkpoint = str(directory / "checkpoint")
-        self.options = options
-
-    def start(self, **trigger: Any) -> Any:
-        reader = self.spark.readStream.format("kafka").option("kafka.bootstrap.servers", self.broker.bootstrap)
-        writer = (
-            reader.options(**self.options)
-            .load()
-            .writeStream.format("parquet")
-            .option("checkpointLocation", self.checkpoint)
-        )
-        return writer.trigger(**trigger).start(self.output) if trigger else writer.start(self.output)
-
-    def run_once(self) -> list[dict[str, Any]]:
-        """Deliver everything there is, then end; returns what each micro-batch reported."""
-        query = self.start(availableNow=True)
-        try:
-            assert query.awaitTermination(STREAM_TIMEOUT_S), "the query did not end"
-            failure = query.exception()
-            assert failure is None, str(failure)
-            return [dict(progress) for progress in query.recentProgress]
-        finally:
-            query.stop()
-
-    def rows(self) -> list[bytes]:
-        return values(self.spark.read.parquet(self.output))
 
 
 def test_a_batch_reads_exact_rows_from_earliest_to_latest(
@@ -136,7 +89,7 @@ def test_a_batch_reads_exact_rows_from_earliest_to_latest(
         expected.append((key, f"row-{number}".encode(), topic, partition, offset, stamp_ms + number, 0))
     producer.close(timeout=DEADLINE_S)
 
-    frame = source(spark, broker, subscribe=topic, startingOffsets="earliest", endingOffsets="latest")
+    frame = source(spark, broker.bootstrap, subscribe=topic, startingOffsets="earliest", endingOffsets="latest")
     rows: list[Row] = frame.selectExpr(
         "key", "value", "topic", "partition", "offset", "unix_millis(timestamp) AS stamp_ms", "timestampType"
     ).collect()
@@ -145,7 +98,11 @@ def test_a_batch_reads_exact_rows_from_earliest_to_latest(
 
     ranges = {topic: {"0": 10, "1": 20}}, {topic: {"0": 12, "1": -1}}
     part = source(
-        spark, broker, subscribe=topic, startingOffsets=json.dumps(ranges[0]), endingOffsets=json.dumps(ranges[1])
+        spark,
+        broker.bootstrap,
+        subscribe=topic,
+        startingOffsets=json.dumps(ranges[0]),
+        endingOffsets=json.dumps(ranges[1]),
     )
     assert sorted((row["partition"], row["offset"]) for row in part.collect()) == [
         (0, 10),
@@ -163,7 +120,7 @@ def test_offsets_are_found_by_timestamp(spark: "SparkSession", broker: Broker, t
     producer.close(timeout=DEADLINE_S)
 
     def numbers(**options: str) -> list[int]:
-        return sorted(int(value) for value in values(source(spark, broker, subscribe=topic, **options)))
+        return sorted(int(value) for value in values(source(spark, broker.bootstrap, subscribe=topic, **options)))
 
     assert numbers(startingTimestamp=str(stamp_ms + 29_500)) == list(range(30, 40))
     assert numbers(startingTimestamp=str(stamp_ms + 10_000), endingTimestamp=str(stamp_ms + 14_000)) == [10, 11, 12, 13]
@@ -179,7 +136,7 @@ def test_headers_are_included(spark: "SparkSession", broker: Broker, topics: Top
     producer.send(topic, value=b"with", headers=[("colour", b"blue"), ("colour", b"green"), ("empty", b"")])
     producer.send(topic, value=b"without")
     producer.close(timeout=DEADLINE_S)
-    rows = source(spark, broker, subscribe=topic, includeHeaders="true").orderBy("offset").collect()
+    rows = source(spark, broker.bootstrap, subscribe=topic, includeHeaders="true").orderBy("offset").collect()
     assert [(header["key"], bytes(header["value"])) for header in rows[0]["headers"]] == [
         ("colour", b"blue"),
         ("colour", b"green"),
@@ -193,7 +150,7 @@ def test_every_codec_is_read(spark: "SparkSession", broker: Broker, topics: Topi
     rows = {index: [f"{codec}-{number}".encode() * 20 for number in range(200)] for index, codec in enumerate(CODECS)}
     for index, codec in enumerate(CODECS):
         produce_values(broker.bootstrap, topic, rows[index], partition=index, compression_type=codec, linger_ms=20)
-    assert values(source(spark, broker, subscribe=topic)) == [
+    assert values(source(spark, broker.bootstrap, subscribe=topic)) == [
         value for index in range(len(CODECS)) for value in rows[index]
     ]
 
@@ -204,7 +161,7 @@ def test_a_room_is_read_with_its_events(spark: "SparkSession", broker: Broker, k
     assert ask(f"{kwire.http_url}/rooms/{room}/events", "POST", events).status == 201
     produce_values(broker.bootstrap, room, [b'{"number":20}'])
     shown = ask(f"{kwire.http_url}/rooms/{room}/events?limit=100").body["events"]
-    rows = source(spark, broker, subscribe=room, includeHeaders="true").orderBy("offset").collect()
+    rows = source(spark, broker.bootstrap, subscribe=room, includeHeaders="true").orderBy("offset").collect()
     assert [(row["partition"], row["offset"], json.loads(row["value"])) for row in rows] == [
         (0, one["offset"], one["data"]) for one in shown
     ]
@@ -219,7 +176,7 @@ def test_a_pattern_reads_every_topic_that_matches(spark: "SparkSession", broker:
     names = [topics.create(f"{stem}-{part}") for part in ("a", "b")]
     for name in names:
         produce_values(broker.bootstrap, name, [name.encode()])
-    found = source(spark, broker, subscribePattern=f"{stem}-.*").collect()
+    found = source(spark, broker.bootstrap, subscribePattern=f"{stem}-.*").collect()
     assert {(row["topic"], bytes(row["value"]).decode()) for row in found} == {(name, name) for name in names}
 
 
@@ -227,7 +184,7 @@ def test_a_stream_resumes_from_its_checkpoint(
     spark: "SparkSession", broker: Broker, topics: Topics, tmp_path: Path
 ) -> None:
     topic = topics.create("spark-stream")
-    stream = Stream(spark, broker, tmp_path, subscribe=topic, startingOffsets="earliest")
+    stream = Stream(spark, broker.bootstrap, tmp_path, subscribe=topic, startingOffsets="earliest")
     produce_values(broker.bootstrap, topic, numbered(0, 30))
     assert sum(batch["numInputRows"] for batch in stream.run_once()) == 30
     assert stream.rows() == numbered(0, 30)
@@ -257,7 +214,9 @@ def test_a_stream_takes_no_more_than_it_was_told_per_batch(
 ) -> None:
     topic = topics.create("spark-limit")
     produce_values(broker.bootstrap, topic, numbered(0, 50))
-    stream = Stream(spark, broker, tmp_path, subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger="20")
+    stream = Stream(
+        spark, broker.bootstrap, tmp_path, subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger="20"
+    )
     batches = [batch["numInputRows"] for batch in stream.run_once() if batch["numInputRows"]]
     assert batches == [20, 20, 10]
     assert stream.rows() == numbered(0, 50)

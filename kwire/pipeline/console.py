@@ -1,0 +1,114 @@
+"""What a job says on the console while it runs: a bar when it has an end, else one line that tells how it is doing."""
+
+import time
+from collections.abc import Callable
+from typing import TextIO
+
+from kwire.cli.progress import BAR_INTERVAL_SECONDS, ERASE_LINE, LINE_INTERVAL_SECONDS, Progress, fitting
+from kwire.pipeline.batch_facts import BatchFacts
+
+
+class Console:
+    """On a terminal the line is drawn over and over; in a log file it is written now and then."""
+
+    def __init__(
+        self,
+        job: str,
+        stream: TextIO,
+        *,
+        is_bounded: bool,
+        is_shown: bool,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._job = job
+        self._stream = stream
+        self._is_bounded = is_bounded
+        self._is_shown = is_shown
+        self._monotonic = monotonic
+        self._is_terminal = stream.isatty()
+        self._due = monotonic()
+        self._is_drawn = False
+        self._query_count = 0
+        # Queries that have said how much they have to do, also if it is nothing.
+        self._heard: set[str] = set()
+        # Queries that wait for events.
+        self._idle: set[str] = set()
+        # By query: the last batch, and the events read up to it.
+        self._last: dict[str, BatchFacts] = {}
+        self._read: dict[str, int] = {}
+        self._bar: Progress | None = None
+
+    def expect_query(self) -> None:
+        self._query_count += 1
+
+    def batch(self, facts: BatchFacts) -> None:
+        self._idle.discard(facts.query)
+        self._last[facts.query] = facts
+        self._read[facts.query] = self._read.get(facts.query, 0) + facts.read_events
+        if self._is_bounded:
+            self._hear(facts.query)
+        else:
+            self._show_line(status_text(self._job, list(self._last.values())))
+
+    def idle(self, query: str) -> None:
+        self._idle.add(query)
+        if self._is_bounded:
+            self._hear(query)
+        elif len(self._idle) == self._query_count:
+            self._show_line(f"{self._job}: waiting for events, {sum(self._read.values()):,} read")
+
+    def ended(self, query: str) -> None:
+        if self._is_bounded:
+            self._hear(query)
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+        if self._is_drawn:
+            self._stream.write("\n")
+            self._stream.flush()
+            self._is_drawn = False
+
+    def _hear(self, query: str) -> None:
+        self._heard.add(query)
+        done = sum(self._read.values())
+        if self._bar is None and self._last and len(self._heard) == self._query_count:
+            left = sum(facts.lag_events or 0 for facts in self._last.values())
+            self._bar = Progress(
+                self._job,
+                done + left,
+                self._stream,
+                is_shown=self._is_shown,
+                monotonic=self._monotonic,
+                amount_text=lambda count: f"{count:,}",
+            )
+        if self._bar is not None:
+            self._bar.show(done)
+
+    def _show_line(self, text: str) -> None:
+        now = self._monotonic()
+        if not self._is_shown or now < self._due:
+            return
+        self._stream.write(ERASE_LINE + fitting(text) if self._is_terminal else text + "\n")
+        self._stream.flush()
+        self._is_drawn = self._is_terminal
+        self._due = now + (BAR_INTERVAL_SECONDS if self._is_terminal else LINE_INTERVAL_SECONDS)
+
+
+def status_text(job: str, batches: list[BatchFacts]) -> str:
+    """One line for all queries of a job: rates and lags add up, the slowest batch and the oldest watermark count."""
+    lags = [facts.lag_events for facts in batches if facts.lag_events is not None]
+    watermarks = [facts.watermark for facts in batches if facts.watermark is not None]
+    late = sum(facts.late_rows for facts in batches)
+    parts = [
+        f"{job}: batch {max(facts.batch_id for facts in batches)}",
+        f"in {sum(facts.input_rows_per_second for facts in batches):,.0f}/s",
+        f"done {sum(facts.processed_rows_per_second for facts in batches):,.0f}/s",
+        f"took {max(facts.duration_ms for facts in batches) / 1000:.1f} s",
+        f"lag {sum(lags):,}" if lags else "lag unknown",
+    ]
+    if watermarks:
+        parts.append(f"watermark {min(watermarks):%H:%M:%S}")
+    if late:
+        parts.append(f"late {late:,}")
+    return "  ".join(parts)

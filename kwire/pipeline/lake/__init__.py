@@ -1,0 +1,1 @@
+"""Topics as tables: each record once, with columns from the topic's schemas, as Iceberg tables or as plain Parquet."""

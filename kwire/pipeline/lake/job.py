@@ -1,0 +1,182 @@
+"""kwire pipeline lake: topics and rooms as tables, each event once, for as long as it runs or (--once) to their end."""
+
+import argparse
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from kwire.pipeline import progress
+from kwire.pipeline.arguments import count, seconds
+from kwire.pipeline.columns import ddl, table_columns, table_names
+from kwire.pipeline.jobs import DONE
+from kwire.pipeline.lake import dead_letters
+from kwire.pipeline.lake.checkpoint import Checkpoint
+from kwire.pipeline.lake.commit_lock import LOCKS
+from kwire.pipeline.lake.tables import FORMATS, TARGET_FILE_BYTES, Partitioning, open_lake
+from kwire.pipeline.lake.topic_writer import LakeOptions, TopicWriter
+from kwire.pipeline.lake.writer_lock import sole_writer
+from kwire.pipeline.session import add_session_arguments, session_options, spark_session, warehouse_uri
+from kwire.pipeline.source import SourceOptions, records
+from kwire.pipeline.topic_facts import LAKE_MODE, UPSERT, TopicFactsReader
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CHECKPOINTS = "_checkpoints"
+INTERVAL_S = 10.0
+TOPICS_MAX = 100
+# What is done again if a driver dies.
+BATCH_RECORDS = 1_000_000
+_MIB = 1024 * 1024
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--bootstrap", metavar="HOST:PORT", required=True, help="the server's Kafka port")
+    parser.add_argument("--http", metavar="URL", required=True, help="the server's HTTP port, which knows the schemas")
+    parser.add_argument(
+        "--topic",
+        metavar="T",
+        action="extend",
+        nargs="+",
+        default=[],
+        help=f"topics or rooms; repeatable (default: all whose {LAKE_MODE} is append or upsert)",
+    )
+    parser.add_argument("--once", action="store_true", help="end when everything that is there now has been written")
+    parser.add_argument("--format", choices=FORMATS, default=FORMATS[0], help=f"of the tables ({FORMATS[0]})")
+    parser.add_argument(
+        "--interval",
+        metavar="SECONDS",
+        type=seconds,
+        default=INTERVAL_S,
+        help=f"from batch to batch ({INTERVAL_S:g})",
+    )
+    parser.add_argument(
+        "--file-mib", metavar="N", type=count, default=TARGET_FILE_BYTES // _MIB, help="size of a file at most (128)"
+    )
+    parser.add_argument(
+        "--batch-records",
+        metavar="N",
+        type=count,
+        default=BATCH_RECORDS,
+        help=f"so many records in a batch at most ({BATCH_RECORDS:,})",
+    )
+    parser.add_argument(
+        "--partition-by", metavar="FIELD", action="append", default=[], help="below the date; repeatable"
+    )
+    parser.add_argument("--no-dates", action="store_true", help="do not partition by date")
+    parser.add_argument(
+        "--bad-rows",
+        choices=dead_letters.CHOICES,
+        default=dead_letters.TO_TABLE,
+        help="records that fit no row: to the table kwire.<topic>_dead_letters, to a topic, or stop (table)",
+    )
+    parser.add_argument("--dead-letter-topic", metavar="T", help=f"(<topic>{dead_letters.TOPIC_SUFFIX})")
+    parser.add_argument(
+        "--data-loss",
+        choices=("stop", "continue"),
+        default="stop",
+        help="if records were deleted before they were read (stop)",
+    )
+    parser.add_argument("--checkpoints", metavar="DIR", help=f"(WAREHOUSE/{CHECKPOINTS})")
+    add_session_arguments(parser)
+    progress.add_arguments(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    options = session_options(arguments, "kwire lake")
+    reader = TopicFactsReader(arguments.http, arguments.bootstrap)
+    topics = list(dict.fromkeys(arguments.topic)) or reader.switched_on()
+    if not topics:
+        raise ValueError(f"there is no topic whose {LAKE_MODE} is append or upsert, and none was named by --topic")
+    if len(topics) > TOPICS_MAX:
+        raise ValueError(
+            f"{len(topics)} topics are too many for one job: each is a query, {TOPICS_MAX} run side by side"
+        )
+    if arguments.dead_letter_topic is not None and arguments.bad_rows != dead_letters.TO_TOPIC:
+        raise ValueError(f"--dead-letter-topic goes with --bad-rows {dead_letters.TO_TOPIC}")
+    if arguments.dead_letter_topic in topics:
+        raise ValueError(f"dead letters of {arguments.dead_letter_topic} would come back to it for ever")
+    tables = table_names(topics, with_dead_letters=arguments.bad_rows == dead_letters.TO_TABLE)
+    _check_topics(topics, reader, arguments)
+    spark = spark_session(options)
+    with ExitStack() as held, progress.running(spark, arguments, "lake") as watched:
+        warehouse = warehouse_uri(arguments.warehouse).rstrip("/")
+        trigger = _trigger(arguments)
+        writers, streams = [], []
+        for topic, table in tables.items():
+            held.enter_context(sole_writer(spark, f"{warehouse}/{LOCKS}/{table}.writer"))
+            checkpoint = Checkpoint(spark, f"{_checkpoints(arguments)}/{table}")
+            writer = _writer(spark, topic, table, reader, checkpoint, arguments)
+            stream = records(spark, topic, _source(writer, arguments)).writeStream
+            streams.append(stream.queryName(table).option("checkpointLocation", checkpoint.uri).trigger(**trigger))
+            writers.append(writer)
+        # Not before all of them are found to be in order.
+        for writer in writers:
+            writer.prepare()
+        for stream, writer in zip(streams, writers, strict=True):
+            watched.start(stream, writer)
+        try:
+            watched.wait()
+        except Exception as error:
+            # Spark wraps what a writer raised, or what a topic has become, into its own and Java's words.
+            explained = (writer.explained() for writer in writers)
+            raise next((reason for reason in explained if reason is not None), error) from error
+    return DONE
+
+
+def _check_topics(topics: list[str], reader: TopicFactsReader, arguments: argparse.Namespace) -> None:
+    """What can be refused before Spark is started."""
+    for topic in topics:
+        facts = reader.topic(topic)
+        reader.state(topic)
+        columns = {column.name: column.type for column in table_columns(facts.schemas)}
+        for field in arguments.partition_by:
+            if field not in columns:
+                raise ValueError(
+                    f"--partition-by {field}: the topic {topic} has no such column, only {', '.join(columns)}"
+                )
+            if not isinstance(columns[field], str):
+                raise ValueError(f"--partition-by {field}: a {ddl(columns[field])} cannot divide a table")
+        if facts.lake_mode == UPSERT and arguments.format != FORMATS[0]:
+            raise ValueError(f"{topic} is kept by key ({UPSERT}), which takes the format {FORMATS[0]}")
+        if facts.lake_mode == UPSERT and arguments.partition_by:
+            raise ValueError(f"{topic} is kept by key ({UPSERT}): such a table cannot be divided by --partition-by")
+
+
+def _writer(
+    spark: "SparkSession",
+    topic: str,
+    table: str,
+    reader: TopicFactsReader,
+    checkpoint: Checkpoint,
+    arguments: argparse.Namespace,
+) -> TopicWriter:
+    lake = open_lake(spark, arguments.warehouse, arguments.format, arguments.file_mib * _MIB)
+    date_column = None if arguments.no_dates else "kafka_timestamp"
+    partitioning = Partitioning(date_column, tuple(dict.fromkeys(arguments.partition_by)))
+    options = LakeOptions(
+        arguments.bootstrap,
+        partitioning,
+        arguments.bad_rows,
+        arguments.dead_letter_topic,
+        stops_at_loss=arguments.data_loss == "stop",
+    )
+    return TopicWriter(topic, table, lake, reader, checkpoint, options)
+
+
+def _source(writer: TopicWriter, arguments: argparse.Namespace) -> SourceOptions:
+    return SourceOptions(
+        arguments.bootstrap,
+        starting_offsets=writer.starting_offsets(),
+        fails_on_data_loss=arguments.data_loss == "stop",
+        records_per_batch_max=arguments.batch_records,
+    )
+
+
+def _checkpoints(arguments: argparse.Namespace) -> str:
+    return warehouse_uri(arguments.checkpoints or f"{arguments.warehouse.rstrip('/')}/{CHECKPOINTS}")
+
+
+def _trigger(arguments: argparse.Namespace) -> dict[str, Any]:
+    if arguments.once:
+        return {"availableNow": True}
+    return {"processingTime": f"{round(arguments.interval * 1000)} milliseconds"}

@@ -1,0 +1,200 @@
+"""kwire pipeline reconcile: whether topics and their tables hold the same events, and which ones they do not.
+
+It ends with 0 if they do, with 1 if they do not, and with 2 if that could not be found out.
+"""
+
+import argparse
+import contextlib
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from kwire.pipeline.changes import next_offsets
+from kwire.pipeline.columns import quoted, table_names
+from kwire.pipeline.jobs import DONE
+from kwire.pipeline.lake.dead_letters import dead_letter_table
+from kwire.pipeline.lake.parquet import check_in_place
+from kwire.pipeline.lake.tables import FORMATS, BatchMark, Lake, open_lake
+from kwire.pipeline.lake.topic_writer import OFFSETS_NOTE, TOPIC_ID_NOTE, TOPIC_NOTE
+from kwire.pipeline.ordered_rows import rows_in_order
+from kwire.pipeline.reconcile.comparison import BEHIND, MISSING, PLACE, Comparison, Difference, Hour
+from kwire.pipeline.reconcile.report import Report
+from kwire.pipeline.reconcile.topic_rows import Bounds, TopicRows, topic_rows, within
+from kwire.pipeline.session import add_session_arguments, session_options, spark_session
+from kwire.pipeline.source import PROBLEM, SourceOptions
+from kwire.pipeline.topic_facts import UPSERT, LogBounds, TopicFactsReader
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, SparkSession
+
+APART = 1
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--bootstrap", metavar="HOST:PORT", required=True, help="the server's Kafka port")
+    parser.add_argument("--http", metavar="URL", required=True, help="the server's HTTP port")
+    parser.add_argument("--topic", metavar="T", action="append", required=True, help="a topic; repeatable")
+    parser.add_argument("--format", choices=FORMATS, default=FORMATS[0], help=f"of the tables ({FORMATS[0]})")
+    parser.add_argument(
+        "--may-be-behind", action="store_true", help="events that the table has not got yet are no difference"
+    )
+    parser.add_argument(
+        "--bad-elsewhere", action="store_true", help="bad records need not be in the table of dead letters"
+    )
+    parser.add_argument("--report", metavar="FILE", type=Path, help="every hour and every difference, as lines of JSON")
+    parser.add_argument("--json", action="store_true", help="print JSON, a line for each topic")
+    parser.add_argument("--quiet", action="store_true", help="show no progress")
+    add_session_arguments(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    tables = table_names(arguments.topic)
+    reader = TopicFactsReader(arguments.http, arguments.bootstrap)
+    for topic in tables:
+        reader.topic(topic)  # What is not there is said before Spark takes its time to start.
+    options = session_options(arguments, "kwire reconcile")
+    if sys.stderr.isatty() and not arguments.quiet:
+        # Spark's own bar, over the tasks of each step: only it knows how far it is.
+        options.conf.setdefault("spark.ui.showConsoleProgress", "true")
+    spark = spark_session(options)
+    lake = open_lake(spark, arguments.warehouse, arguments.format)
+    is_same = True
+    with _opened(arguments.report) as everything:
+        for topic, name in tables.items():
+            report = Report(topic, lake.table(name).name, sys.stdout, everything, is_json=arguments.json)
+            reconciled = Reconciled(spark, topic, reader, lake, name, SourceOptions(arguments.bootstrap))
+            reconciled.tell(report, is_bad_elsewhere=arguments.bad_elsewhere)
+            is_same &= report.is_same(may_be_behind=arguments.may_be_behind)
+    return DONE if is_same else APART
+
+
+class Reconciled:
+    """A topic and its table, compared over the offsets that the topic has when this is made.
+
+    A writer may be at it. So it is looked up first how far the writer has come, then where the table ends, and last
+    where the topic ends: whatever the table holds then the topic has had before.
+    """
+
+    def __init__(
+        self,
+        spark: "SparkSession",
+        topic: str,
+        reader: TopicFactsReader,
+        lake: Lake,
+        name: str,
+        source: SourceOptions,
+    ) -> None:
+        from pyspark.sql import functions as F
+
+        table = lake.table(name)
+        if not table.exists():
+            raise ValueError(f"there is no table {table.name} for the topic {topic}")
+        mark = table.last_mark()
+        if mark is not None and mark.notes.get(TOPIC_NOTE, topic) != topic:
+            raise ValueError(f"{table.name} is the table of {mark.notes[TOPIC_NOTE]}, not of {topic}")
+        self._spark = spark
+        self._name = table.name
+        self._columns = table.columns()
+        self._source = source
+        self._rows = table.read()
+        check_in_place(table)
+        ends = self._rows.groupBy("kafka_partition").agg(F.max("kafka_offset") + 1).collect()
+        self._table_ends: dict[int, int] = dict(map(tuple, ends))
+        self._facts = reader.topic(topic)
+        state = reader.state(topic)
+        self._bounds = state.bounds
+        self._reach = _reach(mark, topic, state.topic_id) or self._table_ends
+        self._dead_letters = dead_letter_table(lake, name)
+
+    def tell(self, report: Report, *, is_bad_elsewhere: bool) -> None:
+        everything = self._topic_rows(self._bounds)
+        hours = self._comparison(everything).hours()
+        for hour in hours:
+            report.hour(hour)
+        apart = [hour for hour in hours if not hour.is_same]
+        if apart:
+            for difference in self._comparison(self._topic_rows(self._bounds_of(apart))).differences(apart):
+                report.difference(difference)
+            if not report.counts:
+                raise ValueError(f"{self._name} was changed while it was compared with {self._facts.name}: try again")
+        dead_letters = 0
+        if everything.bad_count and not is_bad_elsewhere:
+            dead_letters = everything.bad_count - self._tell_lost(report, everything)
+        report.close(dead_letters=dead_letters, older_rows=self._older())
+
+    def _topic_rows(self, bounds: Bounds) -> TopicRows:
+        return topic_rows(self._spark, self._facts, self._columns, bounds, self._source)
+
+    def _comparison(self, topic: TopicRows) -> Comparison:
+        names = [quoted(column.name) for column in self._columns]
+        table = self._rows.where(self._is_compared()).select(*names)
+        return Comparison(topic.good.select(*names), table, self._reach)
+
+    def _bounds_of(self, apart: Sequence[Hour]) -> Bounds:
+        """What has to be read of the topic again; partitions of which nothing has are named too, as Spark wants it."""
+        if self._facts.lake_mode == UPSERT:
+            # The last record of a key may be anywhere.
+            return self._bounds
+        parts: dict[int, list[Hour]] = {}
+        for hour in apart:
+            parts.setdefault(hour.partition, []).append(hour)
+        return {
+            number: within(one, min(hour.first for hour in parts[number]), max(hour.last for hour in parts[number]))
+            if number in parts
+            else LogBounds(one.end, one.end)
+            for number, one in self._bounds.items()
+        }
+
+    def _is_compared(self) -> "Column":
+        """Not below what the topic still has, and not what a writer has added since the table's end was looked up."""
+        from pyspark.sql import functions as F
+
+        compared = F.lit(False)
+        for number, end in self._table_ends.items():
+            first = self._bounds[number].first if number in self._bounds else 0
+            is_between = F.col("kafka_offset").between(first, end - 1)
+            compared = compared | ((F.col("kafka_partition") == number) & is_between)
+        return compared
+
+    def _older(self) -> int:
+        from pyspark.sql import functions as F
+
+        if not any(one.first for one in self._bounds.values()):
+            return 0
+        older = F.lit(False)
+        for number, one in self._bounds.items():
+            older = older | ((F.col("kafka_partition") == number) & (F.col("kafka_offset") < one.first))
+        return int(self._rows.where(older).count())
+
+    def _tell_lost(self, report: Report, topic: TopicRows) -> int:
+        """Records that have no row have to be dead letters; how many are not."""
+        lost = topic.bad
+        if self._dead_letters.exists():
+            lost = lost.join(self._dead_letters.read().select(*PLACE).distinct(), list(PLACE), "left_anti")
+        count = 0
+        for row in rows_in_order(lost, PLACE, topic.bad_count):
+            count += 1
+            partition, offset = row["kafka_partition"], row["kafka_offset"]
+            kind = BEHIND if offset >= self._reach.get(partition, 0) else MISSING
+            report.difference(Difference(kind, partition, offset, f"bad record, and no dead letter: {row[PROBLEM]}"))
+        return count
+
+
+def _reach(mark: BatchMark | None, topic: str, topic_id: str) -> dict[int, int]:
+    """Which offset the table needs next, by partition, as its writer has noted it; nothing if it was of another topic.
+
+    The table itself does not say: its last record may have no row, or the row may be lost.
+    """
+    if mark is None or mark.notes.get(TOPIC_ID_NOTE) != topic_id:
+        return {}
+    return next_offsets(mark.notes.get(OFFSETS_NOTE), topic)
+
+
+@contextlib.contextmanager
+def _opened(path: Path | None) -> Iterator[TextIO | None]:
+    if path is None:
+        yield None
+        return
+    with path.open("w") as file:
+        yield file

@@ -1,0 +1,89 @@
+"""What a run of this family is asked to do: the command line, and how much of each work that means."""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from benchmark.family import FamilyOptions, add_common_options
+from benchmark.options import GIGABYTE, ROUNDS_MAX
+from benchmark.servers import REPOSITORY
+
+READ, LAKE, LAG = "read", "lake", "lag"
+WORK_NAMES = (READ, LAKE, LAG)
+
+GB_MAX = 500.0
+ROWS_MAX = 100_000_000
+SECONDS_MAX = 600.0
+ROW_DISK_BYTES = 1000  # A record of some hundred bytes, in the log and in the table.
+DISK_RESERVE = 1.3  # Indexes, and segments that are extended ahead of their data.
+QUICK_SHARE = 0.3  # Of the time that a work of the usual size takes: Spark has to start in any case.
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much of each work: read by Spark, written to tables, and fed to the lake for so long at such a rate."""
+
+    read_gb: float
+    lake_rows: int
+    event_rows: int
+    lag_seconds: float
+    lag_rows_per_s: int
+
+
+FULL = Sizes(5.0, 3_000_000, 500_000, 60.0, 1_000)
+QUICK = Sizes(0.05, 20_000, 5_000, 10.0, 200)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(FamilyOptions):
+    sizes: Sizes
+
+    @property
+    def disk_bytes(self) -> int:
+        """Both servers have what is read at a time."""
+        read = self.sizes.read_gb * GIGABYTE * len(self.servers)
+        return int(max(read, self.sizes.lake_rows * ROW_DISK_BYTES) * DISK_RESERVE)
+
+    @property
+    def estimate_share(self) -> float:
+        return 1.0 if self.sizes.read_gb >= FULL.read_gb else QUICK_SHARE
+
+
+def parse(arguments: Sequence[str]) -> Options:
+    parser = _parser()
+    given = parser.parse_args(arguments)
+    works = tuple(given.only.split(",")) if given.only else WORK_NAMES
+    if unknown := set(works) - set(WORK_NAMES):
+        parser.error(f"--only knows {', '.join(WORK_NAMES)}; not {', '.join(sorted(unknown))}")
+    sizes = QUICK if given.quick else FULL
+    chosen = {"read_gb": given.gb, "lake_rows": given.rows, "event_rows": given.events, "lag_seconds": given.seconds}
+    sizes = replace(sizes, **{name: value for name, value in chosen.items() if value is not None})
+    if not 0 < given.rounds <= ROUNDS_MAX or not 0 < sizes.read_gb <= GB_MAX:
+        parser.error(f"1 to {ROUNDS_MAX} rounds, more than 0 and at most {GB_MAX:.0f} GB")
+    if not all(0 < count <= ROWS_MAX for count in (sizes.lake_rows, sizes.event_rows)):
+        parser.error(f"1 to {ROWS_MAX:,} rows and events")
+    if not 0 < sizes.lag_seconds <= SECONDS_MAX:
+        parser.error(f"at most {SECONDS_MAX:.0f} seconds")
+    return Options(
+        sizes=sizes,
+        rounds=given.rounds,
+        works=tuple(work for work in WORK_NAMES if work in works),
+        servers=given.servers,
+        json_path=given.json,
+        base_directory=given.dir,
+        keep=given.keep,
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="scripts/bench pipeline",
+        description="Measure Spark on kwire and on Apache Kafka, and kwire's lake job; see docs/benchmarks.md",
+    )
+    add_common_options(parser, WORK_NAMES, REPOSITORY / "bench-results-pipeline.json")
+    parser.add_argument("--gb", type=float, metavar="GB", help=f"read by Spark from each server ({FULL.read_gb:g})")
+    parser.add_argument("--rows", type=int, metavar="N", help=f"from a topic to its table ({FULL.lake_rows})")
+    events = f"from a topic with a schema to its table ({FULL.event_rows})"
+    parser.add_argument("--events", type=int, metavar="N", help=events)
+    parser.add_argument("--seconds", type=float, metavar="S", help=f"how long lag is watched ({FULL.lag_seconds:g})")
+    return parser

@@ -1,0 +1,176 @@
+"""Running queries in real Spark: stopped between two batches, ended together when one fails, reported on the way."""
+
+import argparse
+import contextlib
+import os
+import signal
+import threading
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kwire.pipeline import progress, stopping
+from kwire.pipeline.progress import running
+from tests.support.clients import produce_values
+from tests.support.server import KwireProcess, wait_until
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [
+    pytest.mark.needs_spark,
+    pytest.mark.timeout(300),
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+]
+
+WAIT_S = 60.0
+
+
+def arguments(**changes: Any) -> argparse.Namespace:
+    return argparse.Namespace(**{"metrics": None, "quiet": True, "once": False, **changes})
+
+
+class Numbers:
+    """A query over numbers that never end, with a batch as often as it can, and what its writer did."""
+
+    def __init__(self, spark: "SparkSession", name: str, directory: Path) -> None:
+        self.checkpoint = directory / name
+        rows = spark.readStream.format("rate").option("rowsPerSecond", "50").load()
+        self.writer = rows.writeStream.queryName(name).option("checkpointLocation", str(self.checkpoint))
+        self.begun: list[int] = []
+        self.ended: list[int] = []
+
+    def write(self, batch: "DataFrame", batch_id: int) -> None:
+        self.begun.append(batch_id)
+        batch.count()
+        self.ended.append(batch_id)
+
+    def noted(self) -> list[int]:
+        """The batches that Spark counts as done."""
+        return sorted(int(path.name) for path in (self.checkpoint / "commits").iterdir() if path.name.isdecimal())
+
+
+def active_names(spark: "SparkSession") -> set[str]:
+    return {query.name for query in spark.streams.active}
+
+
+def run_to_the_end(
+    spark: "SparkSession", *queries: "tuple[Numbers, Callable[[DataFrame, int], None]]", **changes: Any
+) -> None:
+    with running(spark, arguments(**changes), "test") as run:
+        for numbers, write in queries:
+            run.start(numbers.writer, write)
+        run.wait()
+
+
+def test_a_signal_stops_after_the_batch_that_is_being_written(spark: "SparkSession", tmp_path: Path) -> None:
+    numbers = Numbers(spark, "signalled", tmp_path)
+
+    def write(batch: "DataFrame", batch_id: int) -> None:
+        if batch_id == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+        numbers.write(batch, batch_id)
+
+    run_to_the_end(spark, (numbers, write))
+    assert "signalled" not in active_names(spark)
+    assert numbers.ended == numbers.begun == [0, 1, 2]
+    assert numbers.noted() == [0, 1, 2]
+
+
+def test_ctrl_c_stops_as_cleanly_and_is_told(spark: "SparkSession", tmp_path: Path) -> None:
+    numbers = Numbers(spark, "interrupted", tmp_path)
+
+    def write(batch: "DataFrame", batch_id: int) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        numbers.write(batch, batch_id)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_to_the_end(spark, (numbers, write))
+    assert numbers.noted() == numbers.ended == [0]
+
+
+def test_when_one_query_fails_all_end_and_its_error_is_raised(
+    spark: "SparkSession", tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    healthy, failing = Numbers(spark, "healthy", tmp_path), Numbers(spark, "failing", tmp_path)
+    has_begun = threading.Event()
+
+    def write(batch: "DataFrame", batch_id: int) -> None:
+        healthy.write(batch, batch_id)
+        has_begun.set()
+
+    def fail(batch: "DataFrame", batch_id: int) -> None:
+        assert has_begun.wait(WAIT_S)
+        raise ValueError("no such table")
+
+    with pytest.raises(ValueError, match="no such table"):
+        run_to_the_end(spark, (healthy, write), (failing, fail))
+    assert not {"healthy", "failing"} & active_names(spark)
+    assert healthy.noted() == healthy.ended == healthy.begun
+    assert failing.noted() == []
+    # The caller has the error; nobody else prints it, in no language.
+    assert "no such table" not in capfd.readouterr().err
+
+
+def test_batches_are_reported_while_they_happen(
+    spark: "SparkSession", tmp_path: Path, unused_port: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    numbers = Numbers(spark, "reported", tmp_path)
+    is_scraped = threading.Event()
+    seen: list[str] = []
+
+    def write(batch: "DataFrame", batch_id: int) -> None:
+        numbers.write(batch, batch_id)
+        if not is_scraped.is_set():
+            with urllib.request.urlopen(f"http://127.0.0.1:{unused_port}/metrics", timeout=WAIT_S) as answer:
+                seen.append(answer.read().decode())
+            if 'kwire_pipeline_batches_total{job="test",query="reported"}' in seen[-1]:
+                is_scraped.set()
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    run_to_the_end(spark, (numbers, write), metrics=f"127.0.0.1:{unused_port}", quiet=False)
+    assert is_scraped.is_set()
+    assert "test: batch " in capsys.readouterr().err
+
+
+def test_a_signal_ends_the_job_also_when_the_server_is_gone(
+    spark: "SparkSession",
+    start_kwire: Callable[..., KwireProcess],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """Spark waits for a server much longer than anybody waits for a job to stop."""
+    from pyspark.errors import PySparkException
+
+    monkeypatch.setattr(progress, "STOP_S_MAX", 1)
+    monkeypatch.setattr(stopping, "NOTED_AFTER_S", 1.0)
+    server = start_kwire()
+    produce_values(server.bootstrap, "seen", [b"first"])
+    options = {"kafka.bootstrap.servers": server.bootstrap, "subscribe": "seen", "startingOffsets": "earliest"}
+    # So that it does not stay long behind this test.
+    options |= {"kafka.default.api.timeout.ms": "10000", "kafka.request.timeout.ms": "5000"}
+    written: list[int] = []
+
+    def write(batch: "DataFrame", batch_id: int) -> None:
+        written.append(batch.count())
+        server.kill()
+
+    def signal_when_it_asks_the_server() -> None:
+        wait_until(lambda: bool(written) and "offsets" in query.status["message"], "the next batch", WAIT_S)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    with running(spark, arguments(), "test") as run:
+        rows = spark.readStream.format("kafka").options(**options).load()
+        query = run.start(rows.writeStream.option("checkpointLocation", str(tmp_path / "gone")), write)
+        signalling = threading.Thread(target=signal_when_it_asks_the_server)
+        signalling.start()
+        run.wait()
+        signalling.join()
+    assert written == [1]
+    assert "Exception" not in capfd.readouterr().err
+    with contextlib.suppress(PySparkException):
+        assert query.awaitTermination(WAIT_S)
