@@ -68,6 +68,7 @@ def config() -> Config:
 
 OWN_DEFAULTS = {
     "kwire.events": "false",
+    "kwire.lake.mode": "none",
     "kwire.log.sync": "group",
     "kwire.retention.messages": "-1",
     "kwire.room": "false",
