@@ -11,6 +11,7 @@ import pytest
 from tests.support.bench import bench as bench_family
 
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.needs_spark,
     pytest.mark.needs_java,
     pytest.mark.needs_mvn,
