@@ -29,6 +29,11 @@ class BadDiskFiles(Files):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         super().makedirs(path)
 
+    def lock(self, path: str) -> int | None:
+        if path.startswith(self.bad):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return super().lock(path)
+
 
 def start(tmp_path: Path, count: int = 3, *, files: Files | None = None) -> LogDirectories:
     directories = LogDirectories([str(tmp_path / str(number)) for number in range(count)], files or Files(), run_now)
