@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from kafka import KafkaProducer
 
+from kwire.pipeline.jars import KAFKA_CONNECTOR, SHIPPED_WITH_SPARK
 from tests.support.clients import CODECS, DEADLINE_S, Topics, produce_values, read_topic, read_values, unique_name
 from tests.support.http_json import ask
 from tests.support.server import Broker, KwireProcess
@@ -27,18 +28,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
 ]
 
-CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"
-# Spark ships these jars itself; leaving them out keeps the download to four small jars.
-SHIPPED_WITH_SPARK = (
-    "com.google.code.findbugs:jsr305",
-    "org.scala-lang.modules:scala-parallel-collections_2.13",
-    "org.apache.hadoop:hadoop-client-runtime",
-    "org.apache.hadoop:hadoop-client-api",
-    "org.lz4:lz4-java",
-    "org.xerial.snappy:snappy-java",
-    "org.slf4j:slf4j-api",
-)
-
 
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
@@ -49,7 +38,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     session = (
         SparkSession.builder.master("local[2]")
         .appName("kwire-tests")
-        .config("spark.jars.packages", CONNECTOR)
+        .config("spark.jars.packages", KAFKA_CONNECTOR)
         .config("spark.jars.excludes", ",".join(SHIPPED_WITH_SPARK))
         .config("spark.jars.ivy", str(cache))
         .config("spark.driver.memory", "1g")
