@@ -49,9 +49,9 @@ async def test_an_attempt_for_a_deleted_topic_moves_no_place_in_the_one_made_aga
     await prepare(node)
     async with hooked(node, retry_schedule_ms=(5000,)) as one:
         webhook_id = await held(one, node, 6, mode=mode)
-        await made_again(node)
         consumer = one.webhooks.get(webhook_id)
         before = consumer.cursors["orders"]
+        await made_again(node)
         await until(lambda: consumer.cursors["orders"] is not before)
         one.receiver.requests.clear()
         one.receiver.reply = lambda request: Response(status)
@@ -93,9 +93,9 @@ async def test_a_callback_that_fails_removes_its_consumer_though_the_topic_is_an
     await prepare(node)
     async with hooked(node) as one:
         webhook_id = await held(one, node, 2, policy="remove")
-        await made_again(node)
         consumer = one.webhooks.get(webhook_id)
         before = consumer.cursors["orders"]
+        await made_again(node)
         await until(lambda: consumer.cursors["orders"] is not before)
         one.receiver.reply = lambda request: Response(500)
         one.receiver.gate.set()
