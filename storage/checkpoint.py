@@ -21,16 +21,25 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from storage.files import Files
+from storage.producers import has_transactions
 
 CHECKPOINT_NAME: Final = "checkpoint"
 
 _MAGIC: Final = b"KWCP"
-_VERSION: Final = 2
+# Written only where there were transactions, so that others can be read by an older release.
+_VERSION: Final = 3
+_VERSION_WITHOUT_ABORTED: Final = 2
 # Written before there was compaction, and still read: without clean_upto.
 _VERSION_WITHOUT_CLEAN_UPTO: Final = 1
 _PREFIX: Final = struct.Struct(">4sHI")
-_FACTS: Final = struct.Struct(">?qqqqqqqqqHII")
+_FACTS: Final = struct.Struct(">?qqqqqqqqqHIII")
+_FACTS_WITHOUT_ABORTED: Final = struct.Struct(">?qqqqqqqqqHII")
 _FACTS_WITHOUT_CLEAN_UPTO: Final = struct.Struct(">?qqqqqqqqHII")
+_FACTS_OF: Final = {
+    _VERSION: _FACTS,
+    _VERSION_WITHOUT_ABORTED: _FACTS_WITHOUT_ABORTED,
+    _VERSION_WITHOUT_CLEAN_UPTO: _FACTS_WITHOUT_CLEAN_UPTO,
+}
 _EPOCH: Final = struct.Struct(">iq")
 _RETIRED: Final = 2**63
 
@@ -51,12 +60,17 @@ class Checkpoint(Struct, frozen=True):
     epochs: tuple[tuple[int, int], ...]
     producers: bytes
     clean_upto: int = 0
+    # Aborted transactions of segments whose own list of them is not on file for certain.
+    aborted: bytes = b""
 
     def encode(self) -> bytes:
         boot_id = self.boot_id.encode()
+        is_old = not self.aborted and not has_transactions(self.producers)
+        version, facts = (_VERSION_WITHOUT_ABORTED, _FACTS_WITHOUT_ABORTED) if is_old else (_VERSION, _FACTS)
+        aborted_bytes = () if is_old else (len(self.aborted),)
         body = b"".join(
             [
-                _FACTS.pack(
+                facts.pack(
                     self.is_clean,
                     self.log_start_offset,
                     self.offset,
@@ -70,13 +84,15 @@ class Checkpoint(Struct, frozen=True):
                     len(boot_id),
                     len(self.epochs),
                     len(self.producers),
+                    *aborted_bytes,
                 ),
                 boot_id,
                 *(_EPOCH.pack(*entry) for entry in self.epochs),
                 self.producers,
+                self.aborted,
             ]
         )
-        return _PREFIX.pack(_MAGIC, _VERSION, crc32c(body)) + body
+        return _PREFIX.pack(_MAGIC, version, crc32c(body)) + body
 
 
 def decode_checkpoint(data: bytes) -> Checkpoint | None:
@@ -85,17 +101,20 @@ def decode_checkpoint(data: bytes) -> Checkpoint | None:
         return None
     magic, version, crc = _PREFIX.unpack_from(data)
     body = data[_PREFIX.size :]
-    if magic != _MAGIC or version not in (_VERSION, _VERSION_WITHOUT_CLEAN_UPTO) or crc32c(body) != crc:
+    facts = _FACTS_OF.get(version)
+    if magic != _MAGIC or facts is None or crc32c(body) != crc:
         return None
-    facts = _FACTS if version == _VERSION else _FACTS_WITHOUT_CLEAN_UPTO
     if len(body) < facts.size:
         return None
-    *known, boot_id_bytes, epoch_count, producers_bytes = facts.unpack_from(body)
+    known = list(facts.unpack_from(body))
+    aborted_bytes = known.pop() if version == _VERSION else 0
+    *known, boot_id_bytes, epoch_count, producers_bytes = known
     boot_id_end = facts.size + boot_id_bytes
     epochs_end = boot_id_end + epoch_count * _EPOCH.size
-    if epochs_end + producers_bytes != len(body):
+    producers_end = epochs_end + producers_bytes
+    if producers_end + aborted_bytes != len(body):
         return None
-    if version != _VERSION:
+    if version == _VERSION_WITHOUT_CLEAN_UPTO:
         known.append(0)
     is_clean, log_start_offset, offset, segment_base, position, walk_from, *others = known
     max_timestamp, first_timestamp, created_ms, clean_upto = others
@@ -113,8 +132,9 @@ def decode_checkpoint(data: bytes) -> Checkpoint | None:
         first_timestamp,
         created_ms,
         epochs,
-        body[epochs_end:],
+        body[epochs_end:producers_end],
         clean_upto,
+        body[producers_end:],
     )
 
 

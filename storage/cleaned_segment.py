@@ -8,7 +8,8 @@ from typing import Final
 from storage.files import Files
 from storage.format import NO_TIMESTAMP
 from storage.index import NO_MAX_TIMESTAMP, SparseIndex
-from storage.replacement import NewSegment, new_index_path, new_log_path
+from storage.replacement import NewSegment, new_index_path, new_log_path, new_txn_index_path, write_new_aborted
+from storage.txn_index import AbortedEntry
 
 _WRITE_BYTES: Final = 1024 * 1024
 # Synced in steps: one sync of a whole segment at the end would hold up the sync rounds of the server.
@@ -17,7 +18,8 @@ _SYNC_BYTES: Final = 8 * 1024 * 1024
 
 def discard_new(directory: str, base_offset: int, files: Files) -> None:
     """Remove what a compaction left behind that came to nothing; what stays is removed at the next start."""
-    for path in (new_log_path(directory, base_offset), new_index_path(directory, base_offset)):
+    for path_of in (new_log_path, new_index_path, new_txn_index_path):
+        path = path_of(directory, base_offset)
         with suppress(OSError):
             files.unlink(path)
 
@@ -25,8 +27,10 @@ def discard_new(directory: str, base_offset: int, files: Files) -> None:
 def is_whole(directory: str, new: NewSegment, files: Files) -> bool:
     """Whether a new segment is in its folder: asked before a swap is committed, which removes the old ones."""
     try:
-        return files.size_of(new_log_path(directory, new.base_offset)) == new.size_bytes and files.exists(
-            new_index_path(directory, new.base_offset)
+        return (
+            files.size_of(new_log_path(directory, new.base_offset)) == new.size_bytes
+            and files.exists(new_index_path(directory, new.base_offset))
+            and (not new.aborted or files.exists(new_txn_index_path(directory, new.base_offset)))
         )
     except OSError:
         return False
@@ -72,8 +76,11 @@ class CleanedSegment:
             self._files.fdatasync(self._fd)
             self._synced_bytes = self._written_bytes
 
-    def finish(self, next_offset: int) -> NewSegment:
-        """Write the rest and the sealed index, and make both durable; the names are not yet."""
+    def finish(self, next_offset: int, aborted: tuple[AbortedEntry, ...] = ()) -> NewSegment:
+        """Write the rest and the sealed index, and make both durable; the names are not yet.
+
+        ``aborted`` are the transactions whose ABORT markers are among the batches, as far as readers need them.
+        """
         self._write()
         self._files.fdatasync(self._fd)
         self.close()
@@ -85,6 +92,8 @@ class CleanedSegment:
         finally:
             self._files.close(index_fd)
         self._index.written_count = len(self._index)
+        if aborted:
+            write_new_aborted(self._directory, self.base_offset, aborted, self.size_bytes, self._files)
         return NewSegment(
             base_offset=self.base_offset,
             next_offset=next_offset,
@@ -92,6 +101,7 @@ class CleanedSegment:
             max_timestamp=self._max_timestamp,
             first_timestamp=max(self._first_timestamp, NO_TIMESTAMP),
             index=self._index,
+            aborted=aborted,
         )
 
     def close(self) -> None:

@@ -10,9 +10,10 @@ them, which the log swaps in afterwards. It is meant to run in a process of its 
 Kafka's rules: a tombstone stays until ``delete_retention_ms`` after the first compaction that saw it as the last word
 of its key; that moment is written into its batch (bit 6 of the attributes, the base timestamp then is the moment). A
 transaction's marker goes the same way once no batch of the transaction is left. Records of aborted transactions go at
-once. Records without a key go too: Kafka does not accept them on such a topic. The last batch of a producer that is
-still known stays, without records if need be, and so does the last batch of every new segment, so that each offset up
-to the next segment is covered by a batch. Offsets, sequences and epochs never change.
+once, and with them the entry that told readers to skip them. Records without a key go too: Kafka does not accept them
+on such a topic. The last batch of a producer that is still known stays, without records if need be, and so does the
+last batch of every new segment, so that each offset up to the next segment is covered by a batch. Offsets, sequences
+and epochs never change.
 
 A batch with a wrong CRC stops everything with :class:`DamagedLog`. A batch whose CRC is right but whose records cannot
 be read was written that way by a client: it stays as it is and is counted.
@@ -29,6 +30,7 @@ from storage.batch import is_intact
 from storage.batch_walk import Pace, SealedSegment, SegmentFile, StoredBatch
 from storage.cleaned_batch import CleanedBatch, clean_control, clean_data, emptied, unfold
 from storage.cleaned_segment import CleanedSegment, discard_new
+from storage.copies import sealed_segment
 from storage.errors import BudgetExceeded, CorruptBatch, disk_errors
 from storage.files import Files
 from storage.key_map import KeyMap, with_room
@@ -36,6 +38,7 @@ from storage.producers import ProducerStates
 from storage.record_walk import put_keys
 from storage.replacement import NewSegment
 from storage.transaction_fates import TransactionFates, marker_type
+from storage.txn_index import AbortedEntry, find_aborted
 
 # Offsets in an index entry are relative to the segment's base and end here.
 RELATIVE_OFFSET_MAX: Final = 0x7FFFFFFF
@@ -211,7 +214,28 @@ class _Compaction:
         self._result.written_bytes += out.size_bytes
         next_offset = sources[-1].next_offset
         clean_upto = max(min(next_offset, end), self._job.clean_upto)
-        return SegmentGroup(tuple(sources), out.finish(next_offset), clean_upto)
+        aborted = tuple(self._aborted_behind(sources[-1], end)) if next_offset > end else ()
+        return SegmentGroup(tuple(sources), out.finish(next_offset, aborted), clean_upto)
+
+    def _aborted_behind(self, segment: SealedSegment, end: int) -> list[AbortedEntry]:
+        """Aborted transactions of a segment whose markers were not touched.
+
+        Of the others nothing is left but the marker, at most: readers have nothing to skip. To tell them of one whose
+        marker is gone would be worse, they would skip what the same producer wrote later.
+        """
+        job = self._job
+        before = [one for one in job.segments if one.base_offset <= segment.base_offset]
+        opened = [sealed_segment(job.directory, *one, self._files, job.index_interval_bytes) for one in before]
+        try:
+            if not self._files.exists(opened[-1].txn_index_path):
+                return []
+            entries = opened[-1].read_aborted()
+            if entries is None:
+                entries = find_aborted(opened)
+            return [entry for entry in entries if entry.last_offset >= end]
+        finally:
+            for one in opened:
+                one.close()
 
     def _clean_into(self, out: CleanedSegment, segment: SealedSegment, end: int) -> CleanedBatch | None:
         """Returns the shell of the last batch if that batch is gone."""

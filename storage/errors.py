@@ -69,6 +69,14 @@ class InvalidProducerEpoch(StorageError):
     """The producer has been replaced by a newer instance of itself."""
 
 
+class CoordinatorFenced(StorageError):
+    """A transaction's marker comes from a coordinator that has been replaced by a newer one."""
+
+
+class InvalidTransactionState(StorageError):
+    """A producer whose transaction is open sent a batch that is no part of it."""
+
+
 class DiskFailure(StorageError):
     """The operating system refused; nothing was changed and a later try may work."""
 

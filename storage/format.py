@@ -49,6 +49,10 @@ CONTROL_BIT: Final = 0x20
 # Set by compaction: the base timestamp is the moment from which tombstones and markers of the batch may go (KIP-534).
 DELETE_HORIZON_BIT: Final = 0x40
 
+# How a transaction's marker says it ended.
+ABORT: Final = 0
+COMMIT: Final = 1
+
 NONE: Final = 0
 GZIP: Final = 1
 SNAPPY: Final = 2

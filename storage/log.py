@@ -22,18 +22,27 @@ from msgspec.structs import replace
 from storage.batch import BatchHeader, stamp_append_time
 from storage.checkpoint import Checkpoint
 from storage.epochs import LeaderEpochs
-from storage.errors import DiskFailure, LogClosed, OffsetOutOfRange, StorageError, StorageFailed, disk_errors
+from storage.errors import (
+    DiskFailure,
+    InvalidBatch,
+    OffsetOutOfRange,
+    StorageError,
+    StorageFailed,
+    disk_errors,
+)
 from storage.files import Files
-from storage.format import LENGTH_OVERHEAD, LOG_APPEND_TIME, NO_TIMESTAMP, PLACEMENT
+from storage.format import CONTROL_BIT, LENGTH_OVERHEAD, LOG_APPEND_TIME, NO_TIMESTAMP, PLACEMENT
 from storage.log_durability import DurableLog
 from storage.log_reading import Damage as Damage
 from storage.log_reading import LogState as LogState
 from storage.producers import ProducerStates
-from storage.replacement import Manifest, NewSegment, SegmentSwap, check_order
+from storage.replacement import Manifest, NewSegment, SegmentSwap, check_replacement
 from storage.segment import LogSegment
 from storage.settings import Background, LogSettings
 from storage.times import TimestampAndOffset as TimestampAndOffset
+from storage.transactions import Marker, read_marker
 from storage.truncation import end_of_emptied, producers_below, write_beginning
+from storage.txn_index import AbortedEntry, encode_entries
 
 # A killed process walks at most this much, and what one checkpoint takes to be written, when it starts again.
 CHECKPOINT_INTERVAL_BYTES: Final = 16 * 1024 * 1024
@@ -128,7 +137,7 @@ class Log(DurableLog):
         active = self._active
         if active is None:
             return
-        if active.is_sealed or active.is_spoiled:
+        if active.is_sealed or active.is_spoiled or (active.aborted is not None and active.aborted.is_full):
             self._roll_offset = -1
             return
         self._roll_offset = active.base_offset + _RELATIVE_OFFSET_MAX
@@ -150,10 +159,14 @@ class Log(DurableLog):
         if self._refusal is not None:
             raise copy(self._refusal)  # a copy, or each raise would add to the traceback of one object
         producer_id = header.producer_id
+        marker: Marker | None = None
         if producer_id >= 0:
-            repeated = self.producers.check(header)
-            if repeated is not None:
-                return Appended(repeated.base_offset, repeated.last_offset, repeated.append_time_ms, True)
+            if header.attributes & CONTROL_BIT:
+                marker = self._check_marker(batch, header)
+            else:
+                repeated = self.producers.check(header)
+                if repeated is not None:
+                    return Appended(repeated.base_offset, repeated.last_offset, repeated.append_time_ms, True)
         offset = self.log_end_offset
         last_offset = offset + header.last_offset_delta
         size = len(batch)
@@ -183,13 +196,32 @@ class Log(DurableLog):
         self.log_end_offset = last_offset + 1
         if leader_epoch != self.epochs.latest:
             self.epochs.assign(leader_epoch, offset)
-        if producer_id >= 0:
+        if marker is not None:
+            entry = self.producers.record_marker(header, marker, offset, append_time_ms, now_ms)
+            if entry is not None:
+                self._note_aborted(segment, entry)
+        elif producer_id >= 0:
             self.producers.record(header, offset, append_time_ms, now_ms)
         if segment.size_bytes > self._checkpoint_due_bytes:
             self._checkpoint_due_bytes = segment.size_bytes + CHECKPOINT_INTERVAL_BYTES
             segment.write_index()
             self._checkpoint_later()
         return _new_tuple(Appended, (offset, last_offset, append_time_ms, False))
+
+    def _check_marker(self, batch: memoryview, header: BatchHeader) -> Marker:
+        marker = read_marker(batch)
+        if marker is None:
+            raise InvalidBatch("a control batch of a producer that ends no transaction")
+        self.producers.check_marker(header, marker)
+        return marker
+
+    def _note_aborted(self, segment: LogSegment, entry: AbortedEntry) -> None:
+        aborted = self._aborted_of(segment)
+        if not aborted:
+            self._abort_segments.append(segment)
+        aborted.add(entry)
+        if aborted.is_full:
+            self._set_roll_limits()
 
     def _append_with_care(
         self, batch: memoryview, size: int, offset: int, last_offset: int, timestamp: int, now_ms: int
@@ -348,8 +380,13 @@ class Log(DurableLog):
         at = self._check_replacement(removed, added)
         for segment in removed:
             segment.keep_open()
+            if segment.has_aborted:
+                self._aborted_of(segment)  # its file is about to go, too
         manifest = Manifest(
-            tuple(segment.base_offset for segment in removed), tuple(new.base_offset for new in added), clean_upto
+            tuple(segment.base_offset for segment in removed),
+            tuple(new.base_offset for new in added),
+            clean_upto,
+            tuple(new.base_offset for new in added if new.aborted),
         )
         # Saying that gaps are normal before there are any does no harm; the other way round they would be damage.
         self._gaps_upto = clean_upto
@@ -377,23 +414,8 @@ class Log(DurableLog):
             raise copy(self._refusal)
         if self._swap is not None:
             raise DiskFailure(f"{self._directory}: segments are being replaced already")
-        if not removed or removed[0] not in self._segments:
-            raise ValueError(f"{self._directory}: no segments of this log to be replaced")
-        at = self._segments.index(removed[0])
-        if list(removed) != self._segments[at : at + len(removed)]:
-            raise ValueError(f"{self._directory}: the segments to be replaced are not neighbours")
-        if any(not one.is_sealed or one.is_seal_pending for one in removed):
-            raise ValueError(f"{self._directory}: a segment to be replaced is still in use")
-        bases = {segment.base_offset for segment in removed}
-        if any(one.segment_base in bases for one in self.quarantined):
-            raise ValueError(f"{self._directory}: a segment to be replaced is damaged")
-        behind = at + len(removed)
-        is_end = behind == len(self._segments)
-        end_offset = self.log_end_offset if is_end else self._bases[behind]
-        check_order(removed, added, end_offset)
-        if is_end and (not added or added[-1].next_offset != end_offset):
-            raise ValueError(f"{self._directory}: the new segments do not reach the log end {end_offset}")
-        return at
+        end_offset = self.log_end_offset
+        return check_replacement(self._directory, self._segments, self.quarantined, end_offset, removed, added)
 
     def _taken_in(self, new: NewSegment, *, is_sealed: bool) -> LogSegment:
         segment = LogSegment.existing(
@@ -410,6 +432,7 @@ class Log(DurableLog):
         segment.gate = self.gate
         segment.adopt(new.index, new.max_timestamp)
         segment.first_timestamp = new.first_timestamp
+        segment.adopt_aborted(new.aborted)
         return segment
 
     # --- the end goes
@@ -440,6 +463,8 @@ class Log(DurableLog):
                 return
             gone, segments = self._segments[len(kept) :], kept
             if position:
+                if gone[0].has_aborted:
+                    self._aborted_of(gone[0])
                 new = write_beginning(gone[0], position, end_offset, self._directory, self._files)
                 segments = [*kept, self._taken_in(new, is_sealed=False)]
         self._swap_end(segments, gone, end_offset)
@@ -460,14 +485,16 @@ class Log(DurableLog):
         epochs = LeaderEpochs(self.epochs.entries)
         epochs.truncate_from_end(end_offset)
         # The files that are there now are walked: those of the new segment do not have their names yet.
-        producers = producers_below(self.producers, end_offset, self._segments[: -len(gone) + 1 or None])
+        left = self._segments[: -len(gone) + 1 or None]
+        producers = producers_below(self.producers, end_offset, left, is_emptied=not segments)
         start_before = self.log_start_offset
         start = self._checkpoint_file.log_start_offset = min(start_before, end_offset)
+        described = replace(self._describe(*known, is_clean=False), log_start_offset=start)
         checkpoint = replace(
-            self._describe(*known, is_clean=False),
-            log_start_offset=start,
+            described,
             epochs=tuple(epochs.entries),
             producers=producers.encode(),
+            aborted=encode_entries(self._aborted_in_work(segments, described.offset)),
         )
 
         def end(error: DiskFailure | None) -> list[LogSegment]:
@@ -567,29 +594,3 @@ class Log(DurableLog):
             self._later(write_off_the_loop)
         else:
             write()
-
-    def close(self, *, is_clean: bool = True) -> None:
-        """Stop. Clean: cut, sync and seal everything, so that the next start reads no batches; waits for the disk.
-
-        Slices that readers still hold stay good.
-        """
-        if self.is_closed:
-            return
-        try:
-            if is_clean and self._refusal is None and self.gate.failure is None:
-                self.flush()
-                self._refusal = LogClosed(f"{self._directory} is closed")
-                for segment in self._segments:
-                    if segment.is_seal_pending or not segment.is_sealed:
-                        segment.seal()()
-                self.checkpoint(is_clean=True)
-                if self._is_sync_failure_noted:
-                    self._forget_sync_failure()
-        finally:
-            self._shut_down()
-
-    def _shut_down(self) -> None:
-        self._refusal = LogClosed(f"{self._directory} is closed")
-        self._checkpoint_file.retire()
-        for segment in self._segments:
-            segment.close()

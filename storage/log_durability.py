@@ -26,6 +26,7 @@ from storage.quarantine import QUARANTINE_NAME, Quarantine, add_range, write_qua
 from storage.segment import LogSegment
 from storage.settings import Background
 from storage.syncing import SYNC_FAILED_NAME, LogSync, SyncGate, mark_sync_failed
+from storage.txn_index import AbortedEntry, encode_entries
 
 
 def _walk_from(segments: list[LogSegment], last_base: int) -> int:
@@ -347,4 +348,43 @@ class DurableLog(ReadableLog):
             epochs=tuple(self.epochs.entries),
             producers=self.producers.encode(),
             clean_upto=max(self.clean_upto, self._gaps_upto),
+            aborted=encode_entries(self._aborted_in_work(self._segments, offset)),
         )
+
+    def _aborted_in_work(self, segments: list[LogSegment], end_offset: int) -> list[AbortedEntry]:
+        """Aborted transactions below ``end_offset`` of which only the checkpoint knows after a restart."""
+        return [
+            entry
+            for segment in segments
+            if segment.has_aborted and not segment.is_aborted_on_file
+            for entry in self._aborted_of(segment)
+            if entry.last_offset < end_offset
+        ]
+
+    # --- the end
+
+    def close(self, *, is_clean: bool = True) -> None:
+        """Stop. Clean: cut, sync and seal everything, so that the next start reads no batches; waits for the disk.
+
+        Slices that readers still hold stay good.
+        """
+        if self.is_closed:
+            return
+        try:
+            if is_clean and self._refusal is None and self.gate.failure is None:
+                self.flush()
+                self._refusal = LogClosed(f"{self._directory} is closed")
+                for segment in self._segments:
+                    if segment.is_seal_pending or not segment.is_sealed:
+                        segment.seal()()
+                self.checkpoint(is_clean=True)
+                if self._is_sync_failure_noted:
+                    self._forget_sync_failure()
+        finally:
+            self._shut_down()
+
+    def _shut_down(self) -> None:
+        self._refusal = LogClosed(f"{self._directory} is closed")
+        self._checkpoint_file.retire()
+        for segment in self._segments:
+            segment.close()

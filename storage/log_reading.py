@@ -3,13 +3,15 @@
 Offsets only rise from segment to segment, but there may be gaps: compaction removes records, and ranges whose bytes
 are damaged are quarantined. A read jumps over the first kind, ends before the second, and is refused inside it.
 
-Thread rule: all methods belong to the log's thread, except :meth:`ReadableLog.warm_start`.
+Thread rule: all methods belong to the log's thread, except :meth:`ReadableLog.warm_start` and
+:meth:`ReadableLog.warm_aborted`.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
+from operator import attrgetter
 
 from msgspec import Struct
 
@@ -20,7 +22,12 @@ from storage.quarantine import Quarantine
 from storage.reads import LogRead
 from storage.segment import LogSegment
 from storage.times import TimestampAndOffset, first_at_or_after, largest
+from storage.transactions import AbortedTransaction, OpenTransaction
+from storage.txn_index import TransactionIndex, find_aborted
 from storage.windows import EMPTY
+
+_base_offset = attrgetter("base_offset")
+_first_offset = attrgetter("first_offset")
 
 
 class Damage(Struct, frozen=True):
@@ -54,6 +61,7 @@ class ReadableLog:
     """Owns ``segments``, which are in offset order; the last one is where appends go, unless it is sealed."""
 
     __slots__ = (
+        "_abort_segments",
         "_active",
         "_bases",
         "_directory",
@@ -81,6 +89,8 @@ class ReadableLog:
         self._segments: list[LogSegment] = []
         self._bases: list[int] = []
         self._active: LogSegment | None = None
+        # Those with ABORT markers.
+        self._abort_segments: list[LogSegment] = []
         self._set_segments(state.segments)
         self._set_quarantined(tuple(one for one in state.quarantined if one.start_offset < state.log_end_offset))
 
@@ -88,6 +98,7 @@ class ReadableLog:
         self._segments = segments
         self._bases = [segment.base_offset for segment in segments]
         self._active = segments[-1] if segments else None
+        self._abort_segments = [segment for segment in segments if segment.has_aborted]
 
     def _set_quarantined(self, quarantined: tuple[Quarantine, ...]) -> None:
         self.quarantined = tuple(sorted(quarantined, key=lambda one: one.start_offset))
@@ -167,6 +178,55 @@ class ReadableLog:
             with disk_errors(f"read {self._directory}"):
                 self._segment_for(offset).warm_start(offset)
 
+    # --- transactions
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """Below it every transaction has ended with a marker below ``high_watermark``, which only rises."""
+        first_offset = self.producers.first_unstable(high_watermark)
+        if first_offset is not None and first_offset < high_watermark:
+            high_watermark = first_offset
+        return max(high_watermark, self.log_start_offset)
+
+    def open_transaction(self, producer_id: int) -> OpenTransaction | None:
+        return self.producers.open_transaction(producer_id)
+
+    def aborted_between(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """Those that began below ``end_offset`` and whose marker is at or behind ``start_offset``, by first offset.
+
+        Complete for an ``end_offset`` up to the last stable offset: of what is open nobody knows how it will end.
+        """
+        segments = self._abort_segments
+        if not segments:
+            return []
+        found: list[AbortedTransaction] = []
+        for segment in segments[_first_place(segments, start_offset) :]:
+            if self._aborted_of(segment).collect(start_offset, end_offset, found):
+                break
+        return sorted(found, key=_first_offset)
+
+    def is_aborted_warm(self, offset: int) -> bool:
+        """Whether :meth:`aborted_between` can begin at ``offset`` without waiting for the disk."""
+        segments = self._abort_segments
+        return not segments or segments[_first_place(segments, offset)].aborted is not None
+
+    def warm_aborted(self, offset: int) -> None:
+        """Read what it needs from its file, in a thread. If that does not fit, the batches have to tell it later."""
+        segments = self._abort_segments
+        segment = segments[_first_place(segments, offset)] if segments else None
+        if segment is not None and segment.aborted is None:
+            entries = segment.read_aborted()
+            if entries is not None:
+                segment.aborted = TransactionIndex(entries)
+
+    def _aborted_of(self, segment: LogSegment) -> TransactionIndex:
+        aborted = segment.aborted
+        if aborted is None:
+            entries = segment.read_aborted()
+            if entries is None:
+                entries = find_aborted([one for one in self._segments if one.base_offset <= segment.base_offset])
+            aborted = segment.aborted = TransactionIndex(entries)
+        return aborted
+
     # --- timestamps
 
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampAndOffset | None:
@@ -198,3 +258,8 @@ class ReadableLog:
         """Give back the descriptors and maps of sealed segments; they come back when somebody reads there."""
         for segment in self._segments:
             segment.release()
+
+
+def _first_place(segments: list[LogSegment], offset: int) -> int:
+    """Of the one that ``offset`` lies in, or in front of."""
+    return max(bisect_right(segments, offset, key=_base_offset) - 1, 0)

@@ -31,17 +31,20 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from storage.checkpoint import Checkpoint, CheckpointFile
-from storage.copies import sealed_segment
+from storage.copy_round import HASTY_REST_BYTES_MAX as HASTY_REST_BYTES_MAX
+from storage.copy_round import REST_BYTES_MAX as REST_BYTES_MAX
+from storage.copy_round import CopyRound as CopyRound
+from storage.copy_round import SegmentCopy, work_on
 from storage.errors import DiskFailure, StorageError, StorageFailed, disk_errors
 from storage.files import Files
 from storage.log import Log, LogState
-from storage.quarantine import Quarantine, write_quarantine
-from storage.segment import LogSegment, index_name, segment_name
+from storage.quarantine import Quarantine
+from storage.segment import LogSegment
 from storage.syncing import SYNC_FAILED_NAME, SyncGate, sync_files
 
 if TYPE_CHECKING:
@@ -51,15 +54,6 @@ FUTURE_SUFFIX: Final = ".future"
 FUTURE_NOTE: Final = "future"
 MOVING_NOTE: Final = "moving"
 MOVED_NOTE: Final = "moved"
-
-# One job of a thread; in between the caller looks whether the move is still wanted.
-PIECE_BYTES: Final = 4 * 1024 * 1024
-# What the log's thread copies itself, without waiting for the disk: half a millisecond.
-REST_BYTES_MAX: Final = 1024 * 1024
-# The same where producers are so fast that the rest does not get as small as that: ten milliseconds.
-HASTY_REST_BYTES_MAX: Final = 16 * 1024 * 1024
-REST_FILES_MAX: Final = 8
-_CHUNK_BYTES: Final = 1024 * 1024
 
 
 # --- notes
@@ -151,158 +145,6 @@ def _sync_file(path: str, files: Files) -> None:
         files.fsync(fd)
     finally:
         files.close(fd)
-
-
-# --- copying
-
-
-class _Copy:
-    """How far one segment has been copied; ``segment`` tells whether it is still the same one."""
-
-    __slots__ = ("copied_bytes", "is_indexed", "segment", "synced_bytes")
-
-    def __init__(self, segment: LogSegment) -> None:
-        self.segment = segment
-        self.copied_bytes = 0
-        self.synced_bytes = 0
-        self.is_indexed = False
-
-
-class _Work(NamedTuple):
-    copy: _Copy
-    source_dir: str
-    base_offset: int
-    next_offset: int
-    end: int
-    is_sealed: bool
-    # The whole index of a segment whose own seal is still in work.
-    sealed_index: bytes | None
-    holes: tuple[tuple[int, int], ...]
-
-
-class CopyRound:
-    """What a log has at one moment that its copy lacks. Made on the log's thread."""
-
-    def __init__(
-        self,
-        path: str,
-        files: Files,
-        work: Sequence[_Work],
-        stale: set[int],
-        damage: tuple[Quarantine, ...] | None,
-        on_damage_written: Callable[[tuple[Quarantine, ...]], None],
-    ) -> None:
-        """``damage`` is what is to be written down as damaged, if that has changed.
-
-        ``stale`` are segments whose files are in the copy and not in the log; those that are removed leave it.
-        """
-        self._path = path
-        self._files = files
-        self._work = work
-        self._stale = stale
-        self._damage = damage
-        self._on_damage_written = on_damage_written
-        self.size_bytes = sum(one.end - one.copy.copied_bytes for one in work)
-
-    def is_rest(self, size_bytes_max: int = REST_BYTES_MAX) -> bool:
-        """Whether it is so little that the log's thread may do it on its way."""
-        file_count = len(self._work) + len(self._stale)
-        return self.size_bytes <= size_bytes_max and file_count <= REST_FILES_MAX and self._damage is None
-
-    def jobs(self) -> Iterator[Callable[[], int]]:
-        """Jobs for a thread, one after the other; each returns the bytes that it copied. They raise ``OSError``."""
-        yield self._remove_stale
-        for one in self._work:
-            yield from self._jobs_of(one)
-        yield self._finish
-
-    def run_unsynced(self) -> None:
-        """All of it, without waiting for the disk. Raises ``OSError``."""
-        self._remove_stale()
-        for one in self._work:
-            self._copy(one, one.end)
-            if one.is_sealed:
-                self._write_index(one, is_synced=False)
-
-    def _jobs_of(self, one: _Work) -> Iterator[Callable[[], int]]:
-        while one.copy.copied_bytes < one.end:
-            before = one.copy.copied_bytes
-            yield lambda: self._copy(one, min(one.end, one.copy.copied_bytes + PIECE_BYTES), is_synced=True)
-            if one.copy.copied_bytes == before:
-                return  # the job was not run: the move has ended
-        if one.is_sealed and not one.copy.is_indexed:
-            yield lambda: self._write_index(one, is_synced=True)
-
-    def _remove_stale(self) -> int:
-        for base_offset in sorted(self._stale):
-            for name in (segment_name(base_offset), index_name(base_offset)):
-                path = os.path.join(self._path, name)
-                if self._files.exists(path):
-                    self._files.unlink(path)
-            self._stale.discard(base_offset)
-        return 0
-
-    def _copy(self, one: _Work, end: int, *, is_synced: bool = False) -> int:
-        files, start = self._files, one.copy.copied_bytes
-        if start >= end:
-            return 0
-        name = segment_name(one.base_offset)
-        source = files.open_read(os.path.join(one.source_dir, name))
-        try:
-            path = os.path.join(self._path, name)
-            target = files.open_write(path) if start else files.create(path)
-            try:
-                position = start
-                while position < end:
-                    data = files.pread(source, min(_CHUNK_BYTES, end - position), position)
-                    if not data:
-                        raise OSError(errno.EIO, f"{name} of {one.source_dir} ends at {position}")
-                    files.write_all(target, data, position)
-                    position += len(data)
-                if is_synced:
-                    files.fdatasync(target)
-            finally:
-                files.close(target)
-        finally:
-            files.close(source)
-        one.copy.copied_bytes = end
-        if is_synced:
-            one.copy.synced_bytes = end
-        return end - start
-
-    def _write_index(self, one: _Work, *, is_synced: bool) -> int:
-        """The index with its seal: it says that the segment is whole, so it comes after the bytes."""
-        data = one.sealed_index if one.sealed_index is not None else self._sealed_index(one)
-        path = os.path.join(self._path, index_name(one.base_offset))
-        fd = self._files.create(path)
-        try:
-            self._files.write_all(fd, data, 0)
-            if is_synced:
-                self._files.fdatasync(fd)
-        finally:
-            self._files.close(fd)
-        one.copy.is_indexed = True
-        return len(data)
-
-    def _sealed_index(self, one: _Work) -> bytes:
-        # Read as anybody would read it, so that one that is missing or does not fit is made anew.
-        segment = sealed_segment(
-            one.source_dir, one.base_offset, one.next_offset, one.end, self._files, index_interval_bytes=4096
-        )
-        segment.holes = one.holes
-        try:
-            return segment.index.encode() + segment.index.encode_seal(one.end, segment.max_timestamp)
-        except StorageError as error:
-            raise OSError(errno.EIO, str(error)) from error
-        finally:
-            segment.close()
-
-    def _finish(self) -> int:
-        if self._damage is not None:
-            write_quarantine(self._path, self._files, self._damage)
-            self._on_damage_written(self._damage)
-        self._files.fsync_dir(self._path)
-        return 0
 
 
 # --- the log in its new place
@@ -454,7 +296,7 @@ class LogMove:
         self.path = target.expect(folder, topic_id)
         self.settlement: Settlement | None = None
         self._files = files
-        self._copies: dict[int, _Copy] = {}
+        self._copies: dict[int, SegmentCopy] = {}
         # Copied, and gone from the log or replaced in it: a round that is planned may never be run.
         self._stale: set[int] = set()
         self._damage: tuple[Quarantine, ...] = ()
@@ -506,10 +348,10 @@ class LogMove:
                 self._stale.add(base_offset)
         work = []
         for segment in segments:
-            copy = self._copies.get(segment.base_offset) or _Copy(segment)
+            copy = self._copies.get(segment.base_offset) or SegmentCopy(segment)
             self._copies[segment.base_offset] = copy
             if copy.copied_bytes < segment.size_bytes or (segment.is_sealed and not copy.is_indexed):
-                work.append(_work(copy, log.directory))
+                work.append(work_on(copy, log.directory))
         damage = log.quarantined if log.quarantined != self._damage else None
         return CopyRound(self.path, self._files, work, self._stale, damage, self._note_damage)
 
@@ -561,24 +403,7 @@ class LogMove:
             self.target.remove_unfinished(self.path)  # made anew by a thread after its topic was deleted
 
 
-def _work(copy: _Copy, directory: str) -> _Work:
-    segment = copy.segment
-    index: bytes | None = None
-    if segment.is_sealed and segment.is_seal_pending:
-        index = segment.index.encode() + segment.index.encode_seal(segment.size_bytes, segment.max_timestamp)
-    return _Work(
-        copy,
-        directory,
-        segment.base_offset,
-        segment.next_offset,
-        segment.size_bytes,
-        segment.is_sealed,
-        index,
-        segment.holes,
-    )
-
-
-def _in_new_place(segment: LogSegment, copies: dict[int, _Copy], directory: str, log: Log) -> LogSegment:
+def _in_new_place(segment: LogSegment, copies: dict[int, SegmentCopy], directory: str, log: Log) -> LogSegment:
     moved = LogSegment.existing(
         directory,
         segment.base_offset,
@@ -592,6 +417,7 @@ def _in_new_place(segment: LogSegment, copies: dict[int, _Copy], directory: str,
     )
     moved.synced_bytes = copies[segment.base_offset].synced_bytes
     moved.first_timestamp, moved.created_ms = segment.first_timestamp, segment.created_ms
+    moved.aborted = segment.aborted
     if not segment.is_sealed:
         # None of its entries is on file in the new place.
         index = segment.index

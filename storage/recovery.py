@@ -19,22 +19,21 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from storage.batch import BatchHeader
 from storage.checkpoint import Checkpoint, CheckpointFile
-from storage.epochs import LeaderEpochs
 from storage.errors import DamagedLog, disk_errors
 from storage.files import Files
-from storage.format import HEADER_BYTES, NO_TIMESTAMP
+from storage.format import HEADER_BYTES
 from storage.index import NO_MAX_TIMESTAMP, SparseIndex, decode_sealed
 from storage.log import Damage, Log, LogState
-from storage.producers import ProducerStates
 from storage.quarantine import Quarantine, read_quarantine, write_quarantine
 from storage.replacement import finish_replacement
+from storage.replay import Replay, share_aborted
 from storage.segment import LogSegment, index_name, segment_name
-from storage.segment_reading import base_offsets
+from storage.segment_reading import base_offsets, txn_index_name
 from storage.settings import Background, LogSettings
 from storage.syncing import SYNC_FAILED_NAME
 from storage.truncation import producers_below
+from storage.txn_index import encode_entries
 from storage.walk import Ending, SegmentWalk, Walked, is_zero
 from storage.windows import EMPTY
 
@@ -80,6 +79,7 @@ class _Opening:
         self.settings = settings
         self.checkpoint = CheckpointFile(directory, files).read()
         names = files.listdir(directory)
+        self.names = frozenset(names)
         self.bases = sorted(base_offsets(names))
         known = read_quarantine(directory, files)
         # None: the list of ranges is lost, and only a look at everything brings it back.
@@ -87,8 +87,8 @@ class _Opening:
         self.known = known or ()
         # Without a checkpoint nobody knows where compaction was, so every gap may be its work.
         self.clean_upto = self.checkpoint.clean_upto if self.checkpoint else _NEVER
-        self.epochs = LeaderEpochs(self.checkpoint.epochs if self.checkpoint else ())
-        self.producers = ProducerStates.decode(self.checkpoint.producers if self.checkpoint else b"")
+        # What the checkpoint says of epochs, producers and transactions, and what follows from batches behind it.
+        self.replay = Replay(self.checkpoint)
         # A sync failed: the cache showed what the disk does not have, so only what the disk has counts.
         self.is_sync_failure_noted = SYNC_FAILED_NAME in names
         # After a kill, in contrast to a power cut, everything that was written can be read.
@@ -98,10 +98,6 @@ class _Opening:
             and self.checkpoint.boot_id == boot_id
             and not self.is_sync_failure_noted
         )
-        # An epoch with its first offset, of which only one batch was seen.
-        self.new_epoch: tuple[int, int] | None = None
-        # Batches from this offset on are not yet in epochs and producers.
-        self.replay_from = self.checkpoint.offset if self.checkpoint else 0
         self.segments: list[LogSegment] = []
         # Walked, and to be sealed once it is certain that none of them takes appends.
         self.unsealed: list[LogSegment] = []
@@ -154,11 +150,14 @@ class _Opening:
         if self.bases and (self.checkpoint is None or self.bases[0] > self.clean_upto):
             # Else compaction removed what came before.
             log_start_offset = max(log_start_offset, self.bases[0])
+        for segment in self.segments:
+            self.adopt_holes(segment)
         if self.checkpoint is not None and self.checkpoint.offset > log_end_offset:
-            self.epochs.truncate_from_end(log_end_offset)
+            self.replay.epochs.truncate_from_end(log_end_offset)
             self.forget_producers_behind(log_end_offset)
+        share_aborted(self.segments, self.replay, self.checkpoint, self.names, self.files)
         log_start_offset = min(log_start_offset, log_end_offset)
-        self.epochs.truncate_from_start(log_start_offset)
+        self.replay.epochs.truncate_from_start(log_start_offset)
         if (
             self.checkpoint is not None
             and max(self.checkpoint.offset, self.checkpoint.clean_upto) > log_end_offset
@@ -169,8 +168,8 @@ class _Opening:
             self.segments,
             log_start_offset,
             log_end_offset,
-            self.epochs,
-            self.producers,
+            self.replay.epochs,
+            self.replay.producers,
             self.damage,
             clean_upto=min(self.clean_upto, log_end_offset),
             quarantined=tuple(one for one in self.quarantined if one.end_offset > log_start_offset),
@@ -180,14 +179,16 @@ class _Opening:
 
     def forget_producers_behind(self, end_offset: int) -> None:
         """Where all that the checkpoint knows of a producer is gone, its earlier batches are looked for."""
-        for segment in self.segments:
-            segment.holes = tuple(
-                (one.position, one.end_position) for one in self.quarantined if one.segment_base == segment.base_offset
-            )
         try:
-            self.producers = producers_below(self.producers, end_offset, self.segments)
+            self.replay.producers = producers_below(self.replay.producers, end_offset, self.segments)
         except DamagedLog:  # in a sealed segment that nobody has looked at for long
-            self.producers.truncate(end_offset)
+            self.replay.producers.truncate(end_offset)
+            self.replay.producers.restore_open({}, self.replay.producers.undecided)
+
+    def adopt_holes(self, segment: LogSegment) -> None:
+        segment.holes = tuple(
+            (one.position, one.end_position) for one in self.quarantined if one.segment_base == segment.base_offset
+        )
 
     def replace_checkpoint(self, stale: Checkpoint, log_start_offset: int, log_end_offset: int) -> None:
         """It tells of batches that are gone, whose offsets others will get: it must not be found again, ever."""
@@ -202,9 +203,10 @@ class _Opening:
             walk_from=min(stale.walk_from, last.base_offset if last is not None else log_end_offset),
             max_timestamp=last.max_timestamp if last is not None else NO_MAX_TIMESTAMP,
             first_timestamp=last.first_timestamp if last is not None else NO_MAX_TIMESTAMP,
-            epochs=tuple(self.epochs.entries),
-            producers=self.producers.encode(),
+            epochs=tuple(self.replay.epochs.entries),
+            producers=self.replay.producers.encode(),
             clean_upto=min(self.clean_upto, log_end_offset),
+            aborted=encode_entries(one for segment in self.segments for one in segment.aborted or ()),
         )
         file = CheckpointFile(self.directory, self.files)
         file.write(file.take_number(), checkpoint, sync=True)
@@ -284,8 +286,9 @@ class _Opening:
 
     def remove(self, base_offset: int) -> None:
         self.files.unlink(self.path(base_offset))
-        with suppress(OSError):
-            self.files.unlink(os.path.join(self.directory, index_name(base_offset)))
+        for name in (index_name(base_offset), txn_index_name(base_offset)):
+            with suppress(OSError):
+                self.files.unlink(os.path.join(self.directory, name))
         self.bases.remove(base_offset)
         self.has_removed = True
 
@@ -302,7 +305,7 @@ class _Opening:
         for at in range(count):
             base = self.bases[at]
             is_last = at + 1 == len(self.bases)
-            next_offset = self.replay_from if is_last else self.bases[at + 1]
+            next_offset = self.replay.start_offset if is_last else self.bases[at + 1]
             self.segments.append(self.segment(base, next_offset, self.sizes[base], is_sealed=not is_last))
 
     def segment(self, base_offset: int, next_offset: int, size_bytes: int, *, is_sealed: bool) -> LogSegment:
@@ -354,8 +357,7 @@ class _Opening:
             found.append(self.walk_segment(at, start if at == first else None))
             if self.is_tail_lost(at, found[-1]):
                 break
-        if self.new_epoch is not None:
-            self.epochs.assign(*self.new_epoch)
+        self.replay.finish()
         return self.put_together(first, found)
 
     def is_tail_lost(self, at: int, walked: Walked) -> bool:
@@ -437,7 +439,7 @@ class _Opening:
             if len(index) and walk.is_good_at(position, offset):
                 walked = walk.run(
                     self.replay,
-                    replay_from=self.replay_from,
+                    replay_from=self.replay.start_offset,
                     index=index,
                     position=position,
                     offset=offset,
@@ -447,7 +449,7 @@ class _Opening:
                 before = (one for one in self.known if one.segment_base == base_offset and one.position < position)
                 walked.quarantined[:0] = before
                 return walked
-        return walk.run(self.replay, replay_from=self.replay_from)
+        return walk.run(self.replay, replay_from=self.replay.start_offset)
 
     def known_index(self, base_offset: int, position: int) -> SparseIndex:
         """The entries on file below ``position``."""
@@ -455,22 +457,6 @@ class _Opening:
         index = SparseIndex.decode(base_offset, data or b"")
         index.cut(position)
         return index
-
-    def replay(self, header: BatchHeader) -> None:
-        epoch = header.partition_leader_epoch
-        if epoch != self.epochs.latest or self.new_epoch is not None:
-            self.replay_epoch(epoch, header.base_offset)
-        if header.producer_id >= 0:
-            append_time_ms = header.max_timestamp if header.timestamp_type else NO_TIMESTAMP
-            self.producers.record(header, header.base_offset, append_time_ms, header.max_timestamp)
-
-    def replay_epoch(self, epoch: int, offset: int) -> None:
-        """Epochs only rise, and they are not under the CRC: a new one counts when the next batch does not fall back."""
-        if epoch < 0:
-            return
-        if self.new_epoch is not None and epoch >= self.new_epoch[0]:
-            self.epochs.assign(*self.new_epoch)
-        self.new_epoch = (epoch, offset) if epoch > self.epochs.latest else None
 
     # --- what the walk found, as one log
 
@@ -577,6 +563,7 @@ class _Opening:
         walked.index.written_count = len(walked.index)
         self.segments.append(segment)
         if not is_last:
+            segment.is_seal_pending = True
             self.unsealed.append(segment)
 
     def keep_damaged(self, base_offset: int, walked: Walked) -> None:

@@ -2,7 +2,8 @@
 
 The one mechanism for compaction and truncation. On disk:
 
-1. ``<base>.log.new`` and ``<base>.index.new`` are written and synced; nobody looks at them yet.
+1. ``<base>.log.new``, ``<base>.index.new`` and, where there are ABORT markers, ``<base>.txnindex.new`` are written and
+   synced; nobody looks at them yet.
 2. The manifest ``replacement`` is written and synced: from here on the new files are the log.
 3. They are renamed over the final names, the old ones that have no successor are removed, the folder is synced.
 4. The manifest is removed, and the folder synced again: a manifest that came back after a power cut would remove files
@@ -16,9 +17,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -26,8 +27,10 @@ from storage.checkpoint import Checkpoint, CheckpointFile
 from storage.errors import DamagedLog, DiskFailure, LogClosed, StorageFailed, disk_errors
 from storage.files import Files
 from storage.index import SparseIndex, decode_sealed
+from storage.quarantine import Quarantine
 from storage.segment import LogSegment
-from storage.segment_reading import index_name, segment_name
+from storage.segment_reading import file_names, index_name, segment_name, txn_index_name
+from storage.txn_index import AbortedEntry, decode_fitting, encode_file
 
 REPLACEMENT_NAME: Final = "replacement"
 NEW_SUFFIX: Final = ".new"
@@ -45,17 +48,25 @@ class NewSegment(Struct, frozen=True):
     max_timestamp: int
     first_timestamp: int
     index: SparseIndex
+    # Transactions whose ABORT marker lies in it, in ``<base>.txnindex.new`` as well if there are any.
+    aborted: tuple[AbortedEntry, ...] = ()
 
 
 class Manifest(Struct, frozen=True):
-    """Which segments go and which come, by base offset; compaction has then looked at all below ``clean_upto``."""
+    """Which segments go and which come, by base offset; compaction has then looked at all below ``clean_upto``.
+
+    ``aborted``: those of the new ones that come with a file of their aborted transactions.
+    """
 
     remove: tuple[int, ...]
     add: tuple[int, ...]
     clean_upto: int
+    aborted: tuple[int, ...] = ()
 
     def encode(self) -> bytes:
-        facts = {"remove": list(self.remove), "add": list(self.add), "clean_upto": self.clean_upto}
+        facts: dict[str, Any] = {"remove": list(self.remove), "add": list(self.add), "clean_upto": self.clean_upto}
+        if self.aborted:
+            facts["aborted"] = list(self.aborted)
         return json.dumps(facts).encode() + b"\n"
 
 
@@ -67,6 +78,22 @@ def new_index_path(directory: str, base_offset: int) -> str:
     return os.path.join(directory, index_name(base_offset) + NEW_SUFFIX)
 
 
+def new_txn_index_path(directory: str, base_offset: int) -> str:
+    return os.path.join(directory, txn_index_name(base_offset) + NEW_SUFFIX)
+
+
+def write_new_aborted(
+    directory: str, base_offset: int, entries: Iterable[AbortedEntry], size: int, files: Files
+) -> None:
+    """The aborted transactions of a new segment of ``size`` bytes, synced. Raises ``OSError``."""
+    fd = files.create(new_txn_index_path(directory, base_offset))
+    try:
+        files.write_all(fd, encode_file(entries, size), 0)
+        files.fdatasync(fd)
+    finally:
+        files.close(fd)
+
+
 def read_manifest(directory: str, files: Files) -> Manifest | None:
     """The manifest of a replacement that is not finished, if there is one."""
     path = os.path.join(directory, REPLACEMENT_NAME)
@@ -76,7 +103,8 @@ def read_manifest(directory: str, files: Files) -> Manifest | None:
     try:
         facts = json.loads(data)
         remove, add = ([int(base) for base in facts[name]] for name in ("remove", "add"))
-        return Manifest(tuple(remove), tuple(add), int(facts["clean_upto"]))
+        aborted = tuple(int(base) for base in facts.get("aborted", ()))
+        return Manifest(tuple(remove), tuple(add), int(facts["clean_upto"]), aborted)
     except (ValueError, KeyError, TypeError) as error:
         # Whether the old or the new files are the log cannot be told, so neither is touched.
         raise DamagedLog(f"{path} cannot be read") from error
@@ -94,12 +122,16 @@ def finish_replacement(directory: str, files: Files) -> Manifest | None:
                 files.unlink(os.path.join(directory, name))
         return None
     for base in manifest.add:
-        for name in (segment_name(base), index_name(base)):
+        names = file_names(base) if base in manifest.aborted else file_names(base)[:-1]
+        for name in names:
             path = os.path.join(directory, name)
             with suppress(FileNotFoundError):  # it got its name before the interruption
                 files.rename(path + NEW_SUFFIX, path)
+        if base not in manifest.aborted:
+            with suppress(FileNotFoundError):
+                files.unlink(os.path.join(directory, txn_index_name(base)))
     for base in set(manifest.remove) - set(manifest.add):
-        for name in (segment_name(base), index_name(base)):
+        for name in file_names(base):
             with suppress(FileNotFoundError):
                 files.unlink(os.path.join(directory, name))
     files.fsync_dir(directory)
@@ -160,8 +192,13 @@ class SegmentSwap:
                 or decode_sealed(base, seal, size_bytes) is None
                 or not self._files.exists(path)
                 or self._files.size_of(path) != size_bytes
+                or (base in self.manifest.aborted and not self._has_new_aborted(base, size_bytes))
             ):
                 raise DiskFailure(f"{path} is not there, or not whole")
+
+    def _has_new_aborted(self, base: int, size_bytes: int) -> bool:
+        data = self._files.read_file(new_txn_index_path(self._directory, base))
+        return decode_fitting(data, size_bytes) is not None
 
     def _commit(self) -> None:
         path = os.path.join(self._directory, REPLACEMENT_NAME)
@@ -181,7 +218,35 @@ class SegmentSwap:
         self._end(error)
 
 
-def check_order(removed: Sequence[LogSegment], added: Sequence[NewSegment], end_offset: int) -> None:
+def check_replacement(
+    directory: str,
+    segments: Sequence[LogSegment],
+    quarantined: Sequence[Quarantine],
+    log_end_offset: int,
+    removed: Sequence[LogSegment],
+    added: Sequence[NewSegment],
+) -> int:
+    """Assert that ``added`` may take the place of ``removed`` among ``segments``; the number of the first of these."""
+    if not removed or removed[0] not in segments:
+        raise ValueError(f"{directory}: no segments of this log to be replaced")
+    at = segments.index(removed[0])
+    if list(removed) != segments[at : at + len(removed)]:
+        raise ValueError(f"{directory}: the segments to be replaced are not neighbours")
+    if any(not one.is_sealed or one.is_seal_pending for one in removed):
+        raise ValueError(f"{directory}: a segment to be replaced is still in use")
+    bases = {segment.base_offset for segment in removed}
+    if any(one.segment_base in bases for one in quarantined):
+        raise ValueError(f"{directory}: a segment to be replaced is damaged")
+    behind = at + len(removed)
+    is_end = behind == len(segments)
+    end_offset = log_end_offset if is_end else segments[behind].base_offset
+    _check_order(removed, added, end_offset)
+    if is_end and (not added or added[-1].next_offset != end_offset):
+        raise ValueError(f"{directory}: the new segments do not reach the log end {end_offset}")
+    return at
+
+
+def _check_order(removed: Sequence[LogSegment], added: Sequence[NewSegment], end_offset: int) -> None:
     """Assert that ``added`` fits into the place of ``removed``, which ends where the next segment begins."""
     expected = removed[0].base_offset
     for new in added:

@@ -1,8 +1,9 @@
 """One file of a log: batches one behind the other, and the space reserved for the next ones.
 
-A segment owns ``<base offset>.log`` and ``<base offset>.index``. The file exists only from its first append. It is
-extended in steps by reserving zeroed space, the next step off the loop while the current one fills up, so appends
-neither wait for the file system nor meet a full disk halfway. Everything past :attr:`LogSegment.size_bytes` is zero.
+A segment owns ``<base offset>.log``, ``<base offset>.index`` and, once it is closed with ABORT markers in it,
+``<base offset>.txnindex``. The file exists only from its first append. It is extended in steps by reserving zeroed
+space, the next step off the loop while the current one fills up, so appends neither wait for the file system nor meet
+a full disk halfway. Everything past :attr:`LogSegment.size_bytes` is zero.
 
 A segment is cut when it is sealed or parked, and when a write failed, always at its end, above which no slice reaches.
 How it is read is the business of :mod:`storage.segment_reading`.
@@ -27,6 +28,7 @@ from storage.segment_reading import index_name as index_name
 from storage.segment_reading import segment_name as segment_name
 from storage.settings import Background
 from storage.syncing import SyncGate
+from storage.txn_index import encode_file
 
 STEP_BYTES_MIN: Final = 64 * 1024
 STEP_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -253,11 +255,13 @@ class LogSegment(ReadableSegment):
         reason: then the segment is whole, stays pending and may be tried again.
         """
         index, max_timestamp = self.load_for_seal()
+        assert self.aborted is not None
+        aborted = encode_file(self.aborted, self.size_bytes) if self.aborted else None
         self.is_sealed = self.is_seal_pending = True
         self._room = 0
 
         def finish() -> None:
-            if self._finish_seal(index, max_timestamp):
+            if self._finish_seal(index, max_timestamp, aborted):
                 self.is_seal_pending = False
 
         return finish
@@ -276,29 +280,45 @@ class LogSegment(ReadableSegment):
         with self._lock:
             self._is_seal_stopped = is_stopped
 
-    def _finish_seal(self, index: SparseIndex, max_timestamp: int) -> bool:
+    def _finish_seal(self, index: SparseIndex, max_timestamp: int, aborted: bytes | None) -> bool:
         with disk_errors(f"seal {self.path}"):
             with self._lock:
                 if self._is_seal_stopped:
                     return False
                 if self._is_closed:
                     return True
-                fd = self._files.open_write(self.path)
+                fds = [self._files.open_write(self.path)]
                 try:
-                    self._files.truncate(fd, self.size_bytes)
-                    index_fd = self._files.open_write(self.index_path)
+                    self._files.truncate(fds[0], self.size_bytes)
+                    fds.append(self._files.open_write(self.index_path))
+                    if aborted is not None:
+                        fds.append(self._files.open_write(self.txn_index_path))
+                    else:
+                        with suppress(FileNotFoundError):  # of an earlier end of this segment
+                            self._files.unlink(self.txn_index_path)
                 except OSError:
-                    self._files.close(fd)
+                    for fd in fds:
+                        self._files.close(fd)
                     raise
             try:
-                self.sync(fd)
+                self.sync(fds[0])
                 self.synced_bytes = self.size_bytes
-                self._write_sealed_index(index_fd, index, max_timestamp)
-                self.sync(index_fd)
+                if aborted is not None:
+                    self._write_aborted(fds[2], aborted)
+                self._write_sealed_index(fds[1], index, max_timestamp)
+                self.sync(fds[1])
             finally:
-                self._files.close(fd)
-                self._files.close(index_fd)
+                for fd in fds:
+                    self._files.close(fd)
         return True
+
+    def _write_aborted(self, fd: int, aborted: bytes) -> None:
+        """Durable, with its name, before the seal: a closed segment without this file has no ABORT markers."""
+        self._files.write_all(fd, aborted, 0)
+        self._files.truncate(fd, len(aborted))
+        self.sync(fd)
+        assert self.gate is not None
+        self.gate.sync(f"sync {self._directory}", self._files.fsync_dir, self._directory)
 
     def _write_sealed_index(self, fd: int, index: SparseIndex, max_timestamp: int) -> None:
         entries = index.encode() + index.encode_seal(self.size_bytes, max_timestamp)
@@ -357,6 +377,8 @@ class LogSegment(ReadableSegment):
             return
         self._drop()
         self._index = self._loaded_index = None
+        if self.aborted:
+            self.aborted = None
 
     def close(self) -> None:
         """No more use of any kind; slices that are out stay good."""
@@ -392,6 +414,6 @@ class LogSegment(ReadableSegment):
 
     def unlink_files(self) -> None:
         """Raises ``OSError``."""
-        for path in (self.path, self.index_path):
+        for path in (self.path, self.index_path, self.txn_index_path):
             with suppress(FileNotFoundError):
                 self._files.unlink(path)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from storage.errors import DamagedLog, DiskFailure, LogClosed, disk_errors
@@ -23,6 +23,7 @@ from storage.files import Files
 from storage.format import HEADER_BYTES, LENGTH_OVERHEAD, MAX_TIMESTAMP_POSITION, MIN_BATCH_LENGTH, STEP
 from storage.index import ENTRY_BYTES, NO_MAX_TIMESTAMP, SparseIndex, decode_sealed, seal_timestamp
 from storage.reads import LogRead
+from storage.txn_index import AbortedEntry, TransactionIndex, decode_fitting
 from storage.windows import EMPTY, MapWindows
 
 # Read ends remembered, so that a reader's next read starts without a search.
@@ -42,6 +43,15 @@ def segment_name(base_offset: int) -> str:
 
 def index_name(base_offset: int) -> str:
     return f"{base_offset:020d}.index"
+
+
+def txn_index_name(base_offset: int) -> str:
+    return f"{base_offset:020d}.txnindex"
+
+
+def file_names(base_offset: int) -> tuple[str, str, str]:
+    """All files that a segment may have."""
+    return segment_name(base_offset), index_name(base_offset), txn_index_name(base_offset)
 
 
 def base_offsets(names: list[str]) -> list[int]:
@@ -72,6 +82,7 @@ class ReadableSegment:
         "_spare_fd",
         "_windows",
         "_written_from",
+        "aborted",
         "base_offset",
         "created_ms",
         "first_timestamp",
@@ -96,6 +107,8 @@ class ReadableSegment:
         self.is_seal_pending = False
         self.created_ms = created_ms
         self.first_timestamp = NO_MAX_TIMESTAMP
+        # The transactions whose ABORT marker lies here; None: there are some, they are on file, nobody has asked yet.
+        self.aborted: TransactionIndex | None = TransactionIndex()
         # (position, end) of bytes that are no batches, in order.
         self.holes: tuple[tuple[int, int], ...] = ()
         self._max_timestamp: int | None = NO_MAX_TIMESTAMP
@@ -121,6 +134,10 @@ class ReadableSegment:
     @property
     def index_path(self) -> str:
         return os.path.join(self._directory, index_name(self.base_offset))
+
+    @property
+    def txn_index_path(self) -> str:
+        return os.path.join(self._directory, txn_index_name(self.base_offset))
 
     # --- reading
 
@@ -397,6 +414,25 @@ class ReadableSegment:
                 index.add(base_offset, position, max_timestamp)
             max_timestamp = max(max_timestamp, _unpack_timestamp(self.view(position, end))[0])
         return index, max_timestamp
+
+    # --- aborted transactions
+
+    @property
+    def has_aborted(self) -> bool:
+        return self.aborted is None or len(self.aborted) > 0
+
+    @property
+    def is_aborted_on_file(self) -> bool:
+        """Whether its aborted transactions are in a file of their own, durably."""
+        return self.is_sealed and not self.is_seal_pending
+
+    def adopt_aborted(self, entries: Iterable[AbortedEntry]) -> None:
+        self.aborted = TransactionIndex(entries)
+
+    def read_aborted(self) -> list[AbortedEntry] | None:
+        """What is on file of them; None when that is nothing that fits."""
+        with disk_errors(f"read {self.txn_index_path}"):
+            return decode_fitting(self._files.read_file(self.txn_index_path), self.size_bytes)
 
     # --- letting go
 

@@ -145,7 +145,7 @@ class LogSync:
         directory = self._log.directory
         if self.is_folder_new:
             # What was put into a new folder beside the segments says whose records these are.
-            sync_files(gate, self._files, directory, but=(".log", ".index", ".new"))
+            sync_files(gate, self._files, directory, but=(".log", ".index", ".txnindex", ".new"))
         gate.sync(f"sync {directory}", self._files.fsync_dir, directory)
         if self.is_folder_new:
             gate.sync(f"sync {self.data_dir}", self._files.fsync_dir, self.data_dir)

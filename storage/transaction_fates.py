@@ -12,9 +12,9 @@ from typing import Final
 
 from storage.batch import BatchHeader, read_records
 from storage.errors import BudgetExceeded, CorruptBatch
+from storage.format import ABORT as ABORT
+from storage.format import COMMIT as COMMIT
 
-ABORT: Final = 0
-COMMIT: Final = 1
 # Transactions that are followed at once: aborted ones to be taken out, and open ones. Memory, so bounded.
 TRANSACTIONS_MAX: Final = 200_000
 # A marker holds two numbers.

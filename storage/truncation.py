@@ -7,7 +7,7 @@ would be a fatal signal.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Final
 
 from storage.batch import BatchHeader, parse_header
@@ -17,6 +17,7 @@ from storage.index import NO_MAX_TIMESTAMP, SparseIndex
 from storage.producers import WINDOW_BATCHES, ProducerState, ProducerStates
 from storage.replacement import NewSegment, new_index_path, new_log_path
 from storage.segment import LogSegment
+from storage.transactions import Marker, read_marker
 
 _COPY_BYTES: Final = 1024 * 1024
 
@@ -39,7 +40,8 @@ def write_beginning(segment: LogSegment, position: int, next_offset: int, direct
         files.close(fd)
     index.written_count = len(index)
     first_timestamp = max(parse_header(segment.view(0, HEADER_BYTES)).max_timestamp, NO_TIMESTAMP)
-    return NewSegment(segment.base_offset, next_offset, position, max_timestamp, first_timestamp, index)
+    aborted = tuple(entry for entry in segment.aborted or () if entry.last_offset < next_offset)
+    return NewSegment(segment.base_offset, next_offset, position, max_timestamp, first_timestamp, index, aborted)
 
 
 def _index_below(segment: LogSegment, position: int) -> tuple[SparseIndex, int]:
@@ -68,47 +70,119 @@ def end_of_emptied(segments: Sequence[LogSegment], end_offset: int) -> tuple[Log
     return None, end_offset, 0
 
 
-def producers_below(producers: ProducerStates, end_offset: int, segments: Sequence[LogSegment]) -> ProducerStates:
+class _Trace:
+    """What was found of one producer, looking back from the end."""
+
+    __slots__ = ("first_unended", "headers", "is_ended", "marker")
+
+    def __init__(self) -> None:
+        self.headers: deque[BatchHeader] = deque(maxlen=WINDOW_BATCHES)
+        self.marker: tuple[BatchHeader, Marker | None] | None = None
+        # Where a transaction begins whose end was not met, and whether it cannot begin still earlier.
+        self.first_unended: int | None = None
+        self.is_ended = False
+
+    def add(self, header: BatchHeader, marker: Marker | None) -> None:
+        """The next batch of the producer."""
+        if header.is_control:
+            self.marker = header, marker
+            if marker is not None:
+                self.first_unended, self.is_ended = None, True
+            return
+        self.headers.append(header)
+        if not header.is_transactional:
+            self.first_unended, self.is_ended = None, True
+        elif self.first_unended is None and header.record_count > 0:
+            self.first_unended = header.base_offset
+
+    def put_before(self, earlier: _Trace) -> None:
+        """Take what an earlier segment says, too."""
+        self.headers = self.headers or earlier.headers
+        self.marker = self.marker or earlier.marker
+        if not self.is_ended:
+            self.is_ended = earlier.is_ended
+            if earlier.first_unended is not None:
+                self.first_unended = earlier.first_unended
+
+    def record(self, states: ProducerStates) -> None:
+        batches: list[tuple[BatchHeader, Marker | None]] = [(header, None) for header in self.headers]
+        if self.marker is not None:
+            batches.append(self.marker)
+        for header, marker in sorted(batches, key=lambda batch: batch[0].base_offset):
+            facts = header.base_offset, _append_time_ms(header), header.max_timestamp
+            if marker is not None:
+                states.record_marker(header, marker, *facts)
+            else:
+                states.record(header, *facts)
+
+
+def producers_below(
+    producers: ProducerStates, end_offset: int, segments: Sequence[LogSegment], *, is_emptied: bool = False
+) -> ProducerStates:
     """The states as they were when the log ended at ``end_offset``, in or behind the last of ``segments``.
 
-    A producer of whom nothing is left is looked for in all segments. Where only part of a full window is left, what
-    was in it before is taken from the last segment: that is as far as a client ever repeats itself.
+    ``is_emptied``: all of its segments go.
+
+    A producer of whom nothing is left, or whose last marker went, is looked for in all segments, and so is the
+    beginning of a transaction that is open again. Where only part of a full window is left, what was in it before is
+    taken from the last segment: that is as far as a client ever repeats itself.
     """
     states = ProducerStates.decode(producers.encode())
     states.truncate(end_offset)
-    gone: set[int] = set()
+    # Producers to be looked for, and whether a transaction of theirs may be open again.
+    gone: dict[int, bool] = {}
     short: set[int] = set()
-    for producer_id in producers.ids:
-        before, after = producers.get(producer_id), states.get(producer_id)
+    for producer_id, before in producers.items():
+        after = states.get(producer_id)
+        has_lost_marker = before.marker_offset >= end_offset
         if after is None:
-            if _had_more(before):
-                gone.add(producer_id)
-        elif before is not None and len(after.batches) < len(before.batches) == WINDOW_BATCHES:
+            if before.marker_offset >= 0 or _had_more(before):
+                gone[producer_id] = has_lost_marker
+        elif len(after.batches) < len(before.batches) == WINDOW_BATCHES:
             short.add(producer_id)
+    # Known by what was there before; what is recorded below says nothing of where transactions begin.
+    known, undecided = states.open_first_offsets, states.undecided
+    first_offsets: dict[int, int | None] = {producer_id: known.get(producer_id) for producer_id in gone}
+    traces: dict[int, _Trace] = {}
     for segment in reversed(segments):
         if not gone and not short:
             break
-        found = _last_batches(segment, end_offset, gone | short)
-        for producer_id, headers in found.items():
+        for producer_id, found in _traces(segment, end_offset, gone.keys() | short).items():
             if producer_id in short:
-                states.remember_earlier(headers)
+                states.remember_earlier(found.headers)
                 continue
-            for header in headers:
-                states.record(header, header.base_offset, _append_time_ms(header), header.max_timestamp)
-        gone.difference_update(found)
+            trace = traces.setdefault(producer_id, _Trace())
+            trace.put_before(found)
+            if trace.headers and (trace.is_ended or not gone[producer_id]):
+                del gone[producer_id]
         short.clear()
+    for producer_id, trace in traces.items():
+        trace.record(states)
+        known_before, found_now = producers.get(producer_id), states.get(producer_id)
+        assert known_before is not None
+        assert found_now is not None
+        if known_before.marker_offset >= end_offset:
+            first_offsets[producer_id] = trace.first_unended
+        else:
+            found_now.coordinator_epoch = known_before.coordinator_epoch
+            found_now.marker_offset = known_before.marker_offset
+    states.restore_open(first_offsets, undecided)
+    if is_emptied or not segments:
+        # Of no transaction is there anything left that a reader would have to wait for.
+        states.restore_open(dict.fromkeys(states.open_first_offsets), undecided)
     return states
 
 
-def _last_batches(segment: LogSegment, end_offset: int, wanted: set[int]) -> dict[int, deque[BatchHeader]]:
-    """The last few batches of each of these producers in a segment."""
-    found: dict[int, deque[BatchHeader]] = {}
-    for start, _ in segment.batches():
+def _traces(segment: LogSegment, end_offset: int, wanted: Set[int]) -> dict[int, _Trace]:
+    """What a segment has of each of these producers."""
+    found: dict[int, _Trace] = {}
+    for start, end in segment.batches():
         header = parse_header(segment.view(start, start + HEADER_BYTES))
-        if header.base_offset >= end_offset:
+        if header.last_offset >= end_offset:
             break
         if header.producer_id in wanted:
-            found.setdefault(header.producer_id, deque(maxlen=WINDOW_BATCHES)).append(header)
+            marker = read_marker(segment.view(start, end)) if header.is_control else None
+            found.setdefault(header.producer_id, _Trace()).add(header, marker)
     return found
 
 
@@ -116,8 +190,8 @@ def _append_time_ms(header: BatchHeader) -> int:
     return header.max_timestamp if header.timestamp_type else NO_TIMESTAMP
 
 
-def _had_more(state: ProducerState | None) -> bool:
+def _had_more(state: ProducerState) -> bool:
     """Whether there may be batches before those that the state knows."""
-    if state is None or not state.batches:
+    if not state.batches:
         return False
     return state.batches[0].base_sequence > 0 or state.epoch > 0

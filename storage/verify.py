@@ -24,6 +24,7 @@ from msgspec.structs import replace
 from storage.files import Files
 from storage.format import (
     COMPRESSION_MASK,
+    CONTROL_BIT,
     CRC_START,
     HEADER,
     HEADER_BYTES,
@@ -34,6 +35,8 @@ from storage.format import (
 )
 from storage.index import ENTRY, ENTRY_BYTES, NO_MAX_TIMESTAMP, SparseIndex, decode_sealed, seal_timestamp
 from storage.quarantine import Quarantine
+from storage.transactions import read_marker
+from storage.txn_index import AbortedEntry, decode_fitting
 from storage.walk import Ending, SegmentWalk, Walked
 
 # What one report holds; more are only counted.
@@ -96,6 +99,8 @@ class SegmentJob(Struct, frozen=True):
     is_cut: bool = False
     is_same_boot: bool = False
     quarantined: tuple[Quarantine, ...] = ()
+    # Empty if there is no such file.
+    txn_index_name: str = ""
 
     @property
     def path(self) -> str:
@@ -104,6 +109,10 @@ class SegmentJob(Struct, frozen=True):
     @property
     def index_path(self) -> str:
         return os.path.join(self.directory, self.index_name)
+
+    @property
+    def txn_index_path(self) -> str:
+        return os.path.join(self.directory, self.txn_index_name)
 
 
 class Survey(Struct, frozen=True):
@@ -128,6 +137,8 @@ class SegmentReport(Struct):
     is_done: bool = False
     is_gone: bool = False
     seal: bytes = b""
+    # Entries of aborted transactions whose markers were looked for.
+    aborted_count: int = 0
     survey: Survey | None = None
 
     def add(self, finding: Finding) -> None:
@@ -256,10 +267,12 @@ class _Walk:
         self.quarantined = {(one.position, one.start_offset): one for one in job.quarantined}
         self.is_seal_fit = False
         self.index = SparseIndex(job.base_offset)
+        self.aborted: list[AbortedEntry] = []
 
     def run(self, limit_bytes: int) -> None:
         report = self.report
         self.load_index()
+        self.load_aborted()
         stop = min(report.position + limit_bytes, self.bytes.end)
         at = bisect_left(self.index.positions, report.position)
         while not self.is_over(stop):
@@ -295,7 +308,7 @@ class _Walk:
                 or not MIN_BATCH_LENGTH <= length <= size - position - LENGTH_OVERHEAD
             ):
                 break
-            if attributes & COMPRESSION_MASK > ZSTD or delta < 0 or count != delta + 1:
+            if attributes & COMPRESSION_MASK > ZSTD or attributes & CONTROL_BIT or delta < 0 or count != delta + 1:
                 break
             if crc32c(view[position + CRC_START : end]) != crc:
                 break
@@ -326,6 +339,8 @@ class _Walk:
         if header is None:
             return self.broken(position, expected)
         self.check_header(header)
+        if header[5] & CONTROL_BIT and self.aborted:
+            self.check_marker(header, position)
         positions = self.index.positions
         if at < len(positions) and positions[at] <= position:
             at = self.check_entries(at, header[0])
@@ -416,7 +431,7 @@ class _Walk:
             known=job.quarantined,
             fetch=fetch,
         )
-        return walk.run(lambda header: None, replay_from=_NO_REPLAY, position=position, offset=expected)
+        return walk.run(lambda header, batch: None, replay_from=_NO_REPLAY, position=position, offset=expected)
 
     def end_here(self, position: int, expected: int, survey: Survey) -> None:
         """No batch follows: reserved space, a torn batch, or damage up to the end of the file."""
@@ -491,10 +506,59 @@ class _Walk:
         reason = f"entry {at} {reason}"
         self.report.add(Finding(Kind.INDEX, job.index_path, reason, is_sound, at * ENTRY.size, ENTRY.size, offset))
 
+    # --- aborted transactions
+
+    def load_aborted(self) -> None:
+        """Those of a closed segment; of an open one the file, if there is one, tells of an earlier end."""
+        job, report = self.job, self.report
+        if not job.txn_index_name or not self.is_seal_fit:
+            return
+        try:
+            entries = decode_fitting(self.files.read_file(job.txn_index_path), job.size_bytes)
+        except OSError as error:
+            entries = None
+            reason = f"cannot be read: {error}"
+        else:
+            reason = "does not fit the segment; what it says is looked for in the batches"
+        if entries is not None:
+            self.aborted = entries
+        elif report.position == 0:
+            report.add(Finding(Kind.INDEX, job.txn_index_path, reason))
+
+    def check_marker(self, header: tuple[int, ...], position: int) -> None:
+        """A control batch is at ``position``: what the entries say of it, and of markers due before it."""
+        offset, producer_id = header[0], header[9]
+        self.miss_markers(offset)
+        at = self.report.aborted_count
+        if at == len(self.aborted) or self.aborted[at].last_offset > offset:
+            return
+        marker = read_marker(self.bytes.read(position, header[1] + LENGTH_OVERHEAD))
+        if marker is None or marker.is_commit or self.aborted[at].producer_id != producer_id:
+            self.add_aborted(at, f"names an ABORT marker at offset {offset}, another batch is there")
+        self.report.aborted_count += 1
+
+    def miss_markers(self, offset: int | None) -> None:
+        """No marker was met for the entries before ``offset``, or for all that are left."""
+        report = self.report
+        while report.aborted_count < len(self.aborted):
+            at = report.aborted_count
+            if offset is not None and self.aborted[at].last_offset >= offset:
+                return
+            self.add_aborted(at, f"names an ABORT marker at offset {self.aborted[at].last_offset}, there is none")
+            report.aborted_count += 1
+
+    def add_aborted(self, at: int, reason: str) -> None:
+        # In a segment with a broken place the marker may be there, and cannot be read.
+        is_sound, offset = bool(self.job.quarantined), self.aborted[at].last_offset
+        self.report.add(
+            Finding(Kind.INDEX, self.job.txn_index_path, f"entry {at} {reason}", is_sound=is_sound, offset=offset)
+        )
+
     # --- the end
 
     def finish(self, end: int) -> None:
         """The last batch, or what is in its place, ends at ``end``."""
+        self.miss_markers(None)
         report, job = self.report, self.job
         report.is_done = True
         report.position = self.bytes.end

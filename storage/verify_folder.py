@@ -22,7 +22,7 @@ from storage.journal import decode_journal
 from storage.moving import FUTURE_NOTE, FUTURE_SUFFIX, MOVED_NOTE, MOVING_NOTE
 from storage.quarantine import QUARANTINE_NAME, Quarantine, read_quarantine
 from storage.replacement import NEW_SUFFIX, REPLACEMENT_NAME, read_manifest
-from storage.segment_reading import index_name, segment_name
+from storage.segment_reading import index_name, segment_name, txn_index_name
 from storage.store import CLEAN_NAME, DELETED_SUFFIX, LOCK_NAME, METADATA_NAME, STALE_SUFFIX
 from storage.syncing import SYNC_FAILED_NAME
 from storage.verify import Finding, Kind, SegmentJob
@@ -42,7 +42,7 @@ _FOLDER_FILES: Final = {
     SYNC_FAILED_NAME,
 }
 _PARTITION_FOLDER: Final = re.compile(r"(.+)-(\d+)")
-_SEGMENT: Final = re.compile(r"(\d{20})\.(log|index)")
+_SEGMENT: Final = re.compile(r"(\d{20})\.(log|index|txnindex)")
 
 
 class FolderPlan(Struct):
@@ -141,6 +141,8 @@ class _Planning:
         self.boot_id = boot_id
         self.sealed_only = sealed_only
         self.names = set(files.listdir(plan.directory))
+        # New segments of a swap that is not finished which come with a file of their aborted transactions.
+        self.added_aborted: tuple[int, ...] = ()
 
     def path(self, name: str) -> str:
         return os.path.join(self.plan.directory, name)
@@ -193,6 +195,7 @@ class _Planning:
             return set(), set(), 0
         if manifest is None:
             return set(), set(), 0
+        self.added_aborted = manifest.aborted
         reason = "segments are being replaced; the next start finishes it"
         self.add(Kind.UNFINISHED, REPLACEMENT_NAME, reason, is_sound=True)
         return set(manifest.remove), set(manifest.add), manifest.clean_upto
@@ -206,7 +209,7 @@ class _Planning:
                     self.add(Kind.STRAY, name, "was never finished; the next start removes it", is_sound=True)
             elif match is None:
                 self.add(Kind.STRAY, name, "not a file of kwire", is_sound=True)
-            elif match[2] == "index" and segment_name(int(match[1])) not in self.names:
+            elif match[2] != "log" and segment_name(int(match[1])) not in self.names:
                 self.add(Kind.STRAY, name, "an index without its segment", is_sound=True)
 
     # --- segments
@@ -248,6 +251,10 @@ class _Planning:
         if is_new:
             log_name += NEW_SUFFIX if log_name + NEW_SUFFIX in self.names else ""
             index += NEW_SUFFIX if index + NEW_SUFFIX in self.names else ""
+        txn_index = txn_index_name(base)
+        if is_new and txn_index + NEW_SUFFIX in self.names:
+            txn_index += NEW_SUFFIX
+        has_aborted = txn_index in self.names and (not is_new or base in self.added_aborted)
         size_bytes = self.files.size_of(self.path(log_name))
         is_same_boot = checkpoint is not None and self.boot_id != "" and checkpoint.boot_id == self.boot_id
         known_offset, is_cut = 0, False
@@ -270,6 +277,7 @@ class _Planning:
             is_cut=is_cut,
             is_same_boot=is_same_boot,
             quarantined=tuple(one for one in quarantined if one.segment_base == base),
+            txn_index_name=txn_index if has_aborted else "",
         )
 
     def is_sealed(self, job: SegmentJob) -> bool:

@@ -23,6 +23,7 @@ from msgspec import Struct
 
 from storage.batch import BatchHeader
 from storage.format import (
+    CONTROL_BIT,
     CRC_START,
     HEADER,
     HEADER_BYTES,
@@ -48,6 +49,9 @@ _TELLING_BYTES: Final = 12
 
 _unpack = HEADER.unpack_from
 _new_tuple = tuple.__new__
+
+
+Replay = Callable[[BatchHeader, memoryview | None], None]
 
 
 class Ending(Enum):
@@ -114,7 +118,7 @@ class SegmentWalk:
 
     def run(
         self,
-        replay: Callable[[BatchHeader], None],
+        replay: Replay,
         *,
         replay_from: int = 0,
         index: SparseIndex | None = None,
@@ -123,7 +127,7 @@ class SegmentWalk:
         max_timestamp: int = NO_MAX_TIMESTAMP,
     ) -> Walked:
         """Go from ``position``, where ``offset`` is next, to the end; ``index`` holds what is before. Batches from
-        ``replay_from`` on are shown to ``replay``."""
+        ``replay_from`` on are shown to ``replay``, control batches with their bytes."""
         index = SparseIndex(self._base_offset) if index is None else index
         offset = self._base_offset if offset is None else offset
         view, size, limit, interval = self._view, self._size, self._limit, self._interval
@@ -166,7 +170,7 @@ class SegmentWalk:
                 first_timestamp = max(timestamp, NO_TIMESTAMP)
             batch_count += 1
             if offset >= replay_from:
-                replay(_new_tuple(BatchHeader, values))
+                replay(_new_tuple(BatchHeader, values), view[position:end] if values[5] & CONTROL_BIT else None)
             offset += values[6] + 1
             position = end
         ending, torn_bytes, reason = self._ending(position, offset)

@@ -30,6 +30,7 @@ checkpoints = st.builds(
     epochs=st.lists(st.tuples(st.integers(0, 2**31 - 1), longs), max_size=4).map(tuple),
     producers=st.binary(max_size=60),
     clean_upto=longs,
+    aborted=st.binary(max_size=60),
 )
 
 

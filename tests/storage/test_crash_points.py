@@ -15,6 +15,7 @@ import pytest
 
 import storage.log
 import storage.syncing
+import storage.txn_index
 import storage.walk
 from storage.files import BytesLike
 from tests.end_to_end.seeds import announced_seed
@@ -63,6 +64,7 @@ KEPT_SEEDS_WITH_FAULTS = (
 )
 KEPT_SEEDS_WITH_LIES = (2215605058,)
 LIES = Plan(has_sync_failures=True, has_restarts_on_lies=True)
+TRANSACTIONS = Plan(has_transactions=True)
 TRACE_SEED = 7
 TRACE_PLAN = Plan(steps=60, lives=1)
 
@@ -72,6 +74,7 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a few kilobytes do what takes megabytes otherwise."""
     monkeypatch.setattr(storage.log, "CHECKPOINT_INTERVAL_BYTES", 3_000)
     monkeypatch.setattr(storage.syncing, "FILES_ONE_BY_ONE_MAX", 6)
+    monkeypatch.setattr(storage.txn_index, "ENTRIES_MAX", 5)
 
 
 def run_seeds(first: int, crashes: int, plan: Plan) -> None:
@@ -138,13 +141,26 @@ def test_what_was_acknowledged_survives_full_disks_and_short_writes_too() -> Non
     run_seeds(announced_seed(), CRASHES_WITH_FAULTS, Plan(has_full_disks=True))
 
 
+@pytest.mark.timeout(120 + CRASHES // 10)
+def test_transactions_are_known_after_a_crash_anywhere() -> None:
+    run_seeds(announced_seed(), CRASHES // 2, TRANSACTIONS)
+
+
+@pytest.mark.timeout(120 + CRASHES // 10)
+def test_transactions_are_known_after_crashes_with_all_faults_together() -> None:
+    plan = replace(TRANSACTIONS, has_sync_failures=True, has_restarts_on_lies=True, has_full_disks=True)
+    run_seeds(announced_seed(), CRASHES_WITH_FAULTS, plan)
+
+
 @pytest.mark.timeout(300)
+@pytest.mark.parametrize("has_transactions", [False, True], ids=["plain", "with transactions"])
 @pytest.mark.parametrize("is_power_cut", [False, True], ids=["kill", "power cut"])
-def test_every_crash_point_of_one_history_holds(is_power_cut: bool) -> None:
-    whole = CrashWorld(TRACE_SEED, TRACE_PLAN)
+def test_every_crash_point_of_one_history_holds(is_power_cut: bool, has_transactions: bool) -> None:
+    plan = replace(TRACE_PLAN, has_transactions=has_transactions)
+    whole = CrashWorld(TRACE_SEED, plan)
     whole.live()
     for number in range(1, whole.disk.call_count + 1):
-        world = CrashWorld(TRACE_SEED, TRACE_PLAN)
+        world = CrashWorld(TRACE_SEED, plan)
         world.disk.crash_at = number
         with pytest.raises(Crashed):
             world.live()
@@ -278,6 +294,20 @@ def forget_the_producers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("storage.producers.ProducerStates.record", lambda *args: None)
 
 
+def forget_open_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("storage.producers.ProducerStates.restore_open", lambda *args: None)
+
+
+def leave_no_file_of_aborted_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("storage.segment.LogSegment._write_aborted", lambda *args: None)
+    monkeypatch.setattr("storage.replay.find_aborted", lambda segments: [])
+    monkeypatch.setattr("storage.log_reading.find_aborted", lambda segments: [])
+
+
+def leave_aborted_transactions_out_of_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("storage.log.Log._aborted_in_work", lambda *args: [])
+
+
 PLANTED: dict[str, tuple[Plan, Callable[[pytest.MonkeyPatch], None] | None]] = {
     "names are not synced": (Plan(make_files=NamesAreNotSynced), None),
     "bytes are not synced": (Plan(make_files=BytesAreNotSynced), None),
@@ -290,6 +320,9 @@ PLANTED: dict[str, tuple[Plan, Callable[[pytest.MonkeyPatch], None] | None]] = {
     "acknowledged before the sync": (Plan(), acknowledge_before_the_sync),
     "every batch is trusted": (Plan(), trust_every_batch),
     "producers are forgotten": (Plan(), forget_the_producers),
+    "a cut opens no transactions": (TRANSACTIONS, forget_open_transactions),
+    "aborted transactions have no file": (TRANSACTIONS, leave_no_file_of_aborted_transactions),
+    "aborted transactions are not in checkpoints": (TRANSACTIONS, leave_aborted_transactions_out_of_checkpoints),
 }
 
 

@@ -25,6 +25,7 @@ from storage.moving import (
 from storage.quarantine import Quarantine, read_quarantine
 from storage.settings import LogSettings
 from storage.syncing import SYNC_FAILED_NAME
+from storage.transactions import AbortedTransaction
 from tests.support.batches import LaterJobs, append, make_batch
 from tests.support.moving import (
     FOLDER,
@@ -43,6 +44,7 @@ from tests.support.moving import (
 )
 from tests.support.new_segments import write_new_segment
 from tests.support.simulated_disk import SimulatedDisk
+from tests.support.transactional import TransactionalProducer
 
 
 @pytest.fixture
@@ -80,6 +82,41 @@ def test_a_log_moves_with_everything_that_belongs_to_it(disk: SimulatedDisk) -> 
     assert values(again) == list(range(3, 21))
     assert again.log_start_offset == 3
     directories.close()
+
+
+@pytest.mark.parametrize("is_read", [True, False], ids=["in memory", "on file"])
+def test_transactions_move_along(disk: SimulatedDisk, is_read: bool) -> None:
+    directories = start(Machine(disk))
+    log = open_log(directories)
+    producers = [TransactionalProducer(number) for number in range(3)]
+    producers[0].write(log)
+    for number in range(12):
+        producer = producers[1 + number % 2]
+        producer.write(log, bytes(50))
+        producer.end(log, is_commit=number % 3 == 0)
+    log.flush()
+    end = log.log_end_offset
+    aborted = log.aborted_between(0, end)
+    assert len(aborted) == 8
+    if not is_read:
+        log.release()
+    move = directories.begin_move(FOLDER, ID, "/b")
+    move.prepare()
+    copy_all(move, log)
+    marker = producers[0].abort(log)
+    aborted = [AbortedTransaction(0, 0, marker), *aborted]
+    moved = switch(move, log)
+    settle(move)
+    move.close_old()
+    move.remove_old()
+    producers[2].write(moved)
+    moved.flush()
+    for _ in range(3):
+        assert moved.aborted_between(0, end) == aborted
+        assert moved.last_stable_offset(moved.log_end_offset) == marker + 1
+        assert any(name.endswith(".txnindex") for name in names(disk, "/b/t-0"))
+        disk = disk.after_power_cut(Random(1))
+        moved = open_log(start(Machine(disk)))
 
 
 def test_a_log_moves_back_at_once(disk: SimulatedDisk) -> None:

@@ -15,6 +15,7 @@ from storage.settings import LogSettings
 from storage.verify import Finding, Kind, verify_segment
 from storage.verify_folder import plan_folder
 from tests.support.batches import BOOT_ID, NOW_MS, UnsyncedFiles, read_all, run_now
+from tests.support.transactional import TransactionalProducer
 
 SETTINGS = LogSettings(segment_bytes=1500, index_interval_bytes=200)
 SEEDS = range(25)
@@ -35,7 +36,11 @@ class History:
         return open_log(str(self.directory), self.files, run_now, SETTINGS, BOOT_ID)
 
     def step(self) -> None:
-        acts = [self.append] * 6 + [self.roll, self.truncate, self.retain, self.compact, self.kill, self.close]
+        acts = (
+            [self.append] * 6
+            + [self.transact] * 3
+            + [self.roll, self.truncate, self.retain, self.compact, self.kill, self.close]
+        )
         self.chance.choice(acts)()
 
     def append(self) -> None:
@@ -46,6 +51,15 @@ class History:
             ]
             batch = memoryview(build_batch(records, compression=self.chance.choice([0, 0, 0, 4])))
             self.log.append(batch, check_batch(batch), 0, NOW_MS)
+
+    def transact(self) -> None:
+        for _ in range(self.chance.randint(1, 8)):
+            state = self.log.producers.get(9)
+            producer = TransactionalProducer(9, state.epoch if state else 0, state.next_sequence if state else 0)
+            if self.chance.random() < 0.4:
+                producer.end(self.log, is_commit=self.chance.random() < 0.3)
+            else:
+                producer.write(self.log, key=b"t")
 
     def roll(self) -> None:
         self.log.roll(NOW_MS)

@@ -66,7 +66,7 @@ def walk(
         known=known,
         fetch=fetch,
     )
-    walked = walk.run(seen.append)
+    walked = walk.run(lambda header, batch: seen.append(header))
     check_index(walked, {header.base_offset for header in seen}, view)
     return walked, seen
 

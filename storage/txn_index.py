@@ -1,0 +1,186 @@
+"""The aborted transactions of one segment: those whose ABORT marker lies in it, in the order of the markers.
+
+Each entry also says where the log was stable once the marker was written: every transaction that began below had ended
+by then. So whoever looks for those that began below an offset may stop at the first entry that is stable up to there.
+
+On disk, in ``<base offset>.txnindex``, the entries are four big-endian numbers of 64 bits each, behind a head: magic,
+version, a CRC over everything that follows it, and the length of the segment file. The file is there only where a
+closed segment has ABORT markers; it is durable before the seal is that closes the segment. One that is missing or does
+not fit is made anew from the batches (:func:`find_aborted`): they are the truth.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from crc32c import crc32c
+
+from storage.batch import BatchHeader, parse_header
+from storage.format import HEADER_BYTES
+from storage.transactions import AbortedTransaction, Marker, read_marker
+
+if TYPE_CHECKING:
+    from storage.segment_reading import ReadableSegment
+
+# Entries of one segment; the log goes on in the next one then. All of an open segment's are in each checkpoint.
+ENTRIES_MAX: Final = 4096
+
+ENTRY: Final = struct.Struct(">qqqq")
+_MAGIC: Final = b"KWTX"
+_VERSION: Final = 1
+_HEAD: Final = struct.Struct(">4sHI")
+_SIZE: Final = struct.Struct(">q")
+# Of an entry that was found again nobody knows what else was open: no search stops there.
+_NOTHING_STABLE: Final = 0
+
+
+class AbortedEntry(NamedTuple):
+    """``stable_offset``: every transaction that began below it had ended when the marker was written."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    stable_offset: int
+
+
+class TransactionIndex:
+    """Four parallel arrays."""
+
+    __slots__ = ("first_offsets", "last_offsets", "producer_ids", "stable_offsets")
+
+    def __init__(self, entries: Iterable[AbortedEntry] = ()) -> None:
+        self.producer_ids = array("q")
+        self.first_offsets = array("q")
+        self.last_offsets = array("q")
+        self.stable_offsets = array("q")
+        for entry in entries:
+            self.add(entry)
+
+    def __len__(self) -> int:
+        return len(self.last_offsets)
+
+    def __iter__(self) -> Iterator[AbortedEntry]:
+        columns = self.producer_ids, self.first_offsets, self.last_offsets, self.stable_offsets
+        return map(AbortedEntry, *columns)
+
+    @property
+    def is_full(self) -> bool:
+        return len(self) >= ENTRIES_MAX
+
+    def add(self, entry: AbortedEntry) -> None:
+        self.producer_ids.append(entry.producer_id)
+        self.first_offsets.append(entry.first_offset)
+        self.last_offsets.append(entry.last_offset)
+        self.stable_offsets.append(entry.stable_offset)
+
+    def collect(self, start_offset: int, end_offset: int, found: list[AbortedTransaction]) -> bool:
+        """Add what was aborted at or behind ``start_offset`` and began below ``end_offset``; True: there is no more."""
+        for at in range(bisect_left(self.last_offsets, start_offset), len(self)):
+            if self.first_offsets[at] < end_offset:
+                found.append(AbortedTransaction(self.producer_ids[at], self.first_offsets[at], self.last_offsets[at]))
+            if self.stable_offsets[at] >= end_offset:
+                return True
+        return False
+
+
+def encode_entries(entries: Iterable[AbortedEntry]) -> bytes:
+    return b"".join([ENTRY.pack(*entry) for entry in entries])
+
+
+def decode_entries(data: bytes) -> list[AbortedEntry]:
+    """What :func:`encode_entries` wrote; a CRC has vouched for the bytes."""
+    return [AbortedEntry(*values) for values in ENTRY.iter_unpack(data)]
+
+
+def encode_file(entries: Iterable[AbortedEntry], size_bytes: int) -> bytes:
+    """The file of a segment of ``size_bytes``."""
+    body = _SIZE.pack(size_bytes) + encode_entries(entries)
+    return _HEAD.pack(_MAGIC, _VERSION, crc32c(body)) + body
+
+
+def decode_file(data: bytes) -> tuple[int, list[AbortedEntry]] | None:
+    """(length of the segment, its entries); None when the bytes are not a whole file."""
+    body = data[_HEAD.size :]
+    if len(body) < _SIZE.size or (len(body) - _SIZE.size) % ENTRY.size:
+        return None
+    magic, version, crc = _HEAD.unpack_from(data)
+    if magic != _MAGIC or version != _VERSION or crc32c(body) != crc:
+        return None
+    return _SIZE.unpack_from(body)[0], decode_entries(body[_SIZE.size :])
+
+
+def decode_fitting(data: bytes | None, *sizes_bytes: int) -> list[AbortedEntry] | None:
+    """The entries of a file, if it is whole and speaks of a segment of one of these lengths."""
+    decoded = decode_file(data) if data is not None else None
+    return decoded[1] if decoded is not None and decoded[0] in sizes_bytes else None
+
+
+# --- from the batches
+
+
+class _Found(NamedTuple):
+    header: BatchHeader
+    marker: Marker | None
+
+
+def find_aborted(segments: Sequence[ReadableSegment]) -> list[AbortedEntry]:
+    """The aborted transactions of the last of ``segments``, from its batches; those before it are its predecessors.
+
+    Looks only as far back as it takes to find where each of them began.
+    """
+    entries: list[AbortedEntry] = []
+    # Where transactions begin that are open so far, and markers whose transaction began before the segment, if it did.
+    opened: dict[int, int] = {}
+    ended: set[int] = set()
+    unknown: dict[int, int] = {}
+    for header, marker in _transactional(segments[-1]):
+        producer_id = header.producer_id
+        if marker is None:
+            opened.setdefault(producer_id, header.base_offset)
+            continue
+        first_offset = opened.pop(producer_id, None)
+        if not marker.is_commit:
+            if producer_id not in ended:
+                unknown[producer_id] = len(entries)
+            if first_offset is not None or producer_id not in ended:
+                first = header.base_offset if first_offset is None else first_offset
+                entries.append(AbortedEntry(producer_id, first, header.base_offset, _NOTHING_STABLE))
+        ended.add(producer_id)
+    for segment in reversed(segments[:-1]):
+        if not unknown:
+            break
+        found: dict[int, int | None] = {}
+        is_beginning: set[int] = set()
+        for header, marker in _transactional(segment):
+            producer_id = header.producer_id
+            if producer_id not in unknown:
+                continue
+            if marker is not None:
+                found[producer_id] = None
+                is_beginning.add(producer_id)
+            elif found.get(producer_id) is None:
+                found[producer_id] = header.base_offset
+        for producer_id, began in found.items():
+            if began is not None:
+                at = unknown[producer_id]
+                entries[at] = entries[at]._replace(first_offset=began)
+            if producer_id in is_beginning:
+                del unknown[producer_id]
+    # A marker that ended nothing leaves no trace.
+    return [entry for entry in entries if entry.first_offset < entry.last_offset]
+
+
+def _transactional(segment: ReadableSegment) -> Iterator[_Found]:
+    """Transactional batches with records, and markers."""
+    for start, end in segment.batches():
+        header = parse_header(segment.view(start, start + HEADER_BYTES))
+        if header.producer_id < 0 or not header.is_transactional or header.record_count <= 0:
+            continue
+        if not header.is_control:
+            yield _Found(header, None)
+        elif (marker := read_marker(segment.view(start, end))) is not None:
+            yield _Found(header, marker)

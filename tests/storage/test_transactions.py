@@ -1,0 +1,607 @@
+"""Transactions in one log: what is stable, what was aborted, who may write, and what a restart remembers of it."""
+
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from storage.batch import build_marker, parse_header, read_records
+from storage.batch_walk import SealedSegment
+from storage.compaction import CompactionJob, compact
+from storage.errors import CoordinatorFenced, InvalidBatch, InvalidProducerEpoch, InvalidTransactionState
+from storage.log import Log
+from storage.producers import ProducerStates
+from storage.recovery import open_log
+from storage.settings import LogSettings
+from storage.transactions import UNDECIDED_MAX, AbortedTransaction, Marker, UnstableTransactions, read_marker
+from storage.txn_index import ENTRIES_MAX, decode_file, encode_file, find_aborted
+from storage.verify import Finding, Kind, verify_segment
+from storage.verify_folder import plan_folder
+from tests.support.batches import BOOT_ID, NOW_MS, LaterJobs, UnsyncedFiles, append, make_log, read_all, run_now
+from tests.support.faulty_files import FaultyFiles
+from tests.support.transactional import TransactionalProducer, committed_values, mark
+
+SMALL = LogSettings(segment_bytes=600, index_interval_bytes=128)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Log:
+    return make_log(tmp_path)
+
+
+def stable(log: Log) -> int:
+    return log.last_stable_offset(log.log_end_offset)
+
+
+def reopened(directory: Path, *, boot_id: str = BOOT_ID) -> Log:
+    return open_log(str(directory), UnsyncedFiles(), run_now, SMALL, boot_id)
+
+
+# --- markers as bytes
+
+
+@pytest.mark.parametrize("is_commit", [False, True])
+def test_a_marker_is_kafkas_control_batch(is_commit: bool) -> None:
+    batch = build_marker(7, 3, 11, is_commit, NOW_MS)
+    header = parse_header(batch)
+    assert header.is_control
+    assert header.is_transactional
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (7, 3, -1)
+    (record,) = read_records(batch, 1000)
+    assert record.key == bytes([0, 0, 0, is_commit])
+    assert record.value == bytes([0, 0, 0, 0, 0, 11])
+    assert record.timestamp_ms == NOW_MS
+    assert read_marker(batch) == Marker(is_commit, 11)
+
+
+# --- the last stable offset
+
+
+def test_without_transactions_everything_below_the_high_watermark_is_stable(log: Log) -> None:
+    append(log)
+    append(log)
+    assert log.last_stable_offset(1) == 1
+    assert stable(log) == 2
+
+
+def test_an_open_transaction_holds_up_everything_behind_its_beginning(log: Log) -> None:
+    append(log)
+    producer = TransactionalProducer(1)
+    producer.write(log)
+    append(log)
+    assert stable(log) == 1
+    assert log.last_stable_offset(0) == 0
+    producer.write(log)
+    assert stable(log) == 1
+    producer.commit(log)
+    assert stable(log) == log.log_end_offset == 5
+
+
+def test_the_oldest_open_transaction_counts(log: Log) -> None:
+    first, second = TransactionalProducer(1), TransactionalProducer(2)
+    first.write(log)
+    second.write(log)
+    first.commit(log)
+    assert stable(log) == 1
+    first.write(log)
+    second.abort(log)
+    assert stable(log) == 3
+    first.commit(log)
+    assert stable(log) == log.log_end_offset
+
+
+def test_a_marker_that_nobody_may_read_yet_decides_nothing(log: Log) -> None:
+    producer = TransactionalProducer(1)
+    append(log)
+    producer.write(log)
+    append(log)
+    marker = producer.commit(log)
+    append(log)
+    assert log.last_stable_offset(1) == 1
+    assert log.last_stable_offset(2) == 1
+    assert log.last_stable_offset(marker) == 1
+    assert log.last_stable_offset(marker + 1) == marker + 1
+    assert log.last_stable_offset(marker + 2) == marker + 2
+
+
+def test_a_later_marker_of_an_earlier_beginning_holds_up_as_well(log: Log) -> None:
+    early, late = TransactionalProducer(1), TransactionalProducer(2)
+    early.write(log)
+    late.write(log)
+    late.commit(log)
+    marker = early.commit(log)
+    append(log)
+    assert log.last_stable_offset(marker) == 0
+    assert log.last_stable_offset(marker + 1) == marker + 1
+
+
+def test_nothing_is_stable_below_the_log_start(log: Log) -> None:
+    producer = TransactionalProducer(1)
+    producer.write(log)
+    append(log)
+    append(log)
+    log.advance_log_start_offset(2)
+    assert stable(log) == 2
+    assert log.open_transaction(1) == (0, 0)
+    producer.abort(log)
+    assert stable(log) == 4
+    assert log.aborted_between(2, 4) == [AbortedTransaction(1, 0, 3)]
+
+
+def test_a_cut_through_markers_that_wait_forgets_none_that_stays() -> None:
+    unstable = UnstableTransactions()
+    unstable.open[1], unstable.open[2] = 3, 8
+    assert unstable.end(2, 52) == 8
+    assert unstable.end(1, 57) == 3
+    unstable.truncate(53)
+    # The transaction of the first is looked for by others, and retention may have taken its beginning.
+    assert unstable.first_unstable(52) is not None
+    assert unstable.first_unstable(53) is None
+
+
+def test_more_waiting_markers_than_are_told_apart_outlive_a_cut() -> None:
+    unstable = UnstableTransactions()
+    for number in range(UNDECIDED_MAX + 50):
+        unstable.open[number] = 2 * number
+        unstable.end(number, 2 * number + 1)
+    end_offset = 2 * (UNDECIDED_MAX + 10)
+    unstable.truncate(end_offset)
+    first = unstable.first_unstable(2 * UNDECIDED_MAX + 1)
+    assert first is not None
+    assert first <= 2 * UNDECIDED_MAX
+    assert unstable.first_unstable(end_offset) is None
+
+
+def test_markers_that_wait_are_bounded_and_never_decided_too_early() -> None:
+    unstable = UnstableTransactions()
+    count = UNDECIDED_MAX + 50
+    for number in range(count):
+        unstable.open[number] = 2 * number
+        assert unstable.end(number, 2 * number + 1) == 2 * number
+    assert len(unstable.undecided) == UNDECIDED_MAX
+    for high_watermark in range(2 * count + 1):
+        first = unstable.first_unstable(high_watermark)
+        true_first = next((2 * number for number in range(count) if 2 * number + 1 >= high_watermark), None)
+        if first is None:
+            assert true_first is None
+        else:
+            assert first <= (true_first if true_first is not None else first)
+    assert unstable.first_unstable(2 * count) is None
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_stable_agrees_with_a_list_of_all_transactions(seed: int) -> None:
+    chance = Random(seed)
+    unstable = UnstableTransactions()
+    transactions: list[list[int]] = []  # first offset, marker
+    by_producer: dict[int, list[int]] = {}
+    high_watermark = 0
+    for offset in range(400):
+        producer_id = chance.randrange(8)
+        if producer_id in by_producer and chance.random() < 0.6:
+            by_producer.pop(producer_id)[1] = offset
+            unstable.end(producer_id, offset)
+        elif producer_id not in by_producer:
+            by_producer[producer_id] = [offset, 2**63]
+            transactions.append(by_producer[producer_id])
+            unstable.open[producer_id] = offset
+        high_watermark = chance.randint(high_watermark, offset + 1)
+        expected = min((first for first, marker in transactions if marker >= high_watermark), default=None)
+        assert unstable.first_unstable(high_watermark) == expected
+
+
+# --- aborted transactions
+
+
+def test_aborted_transactions_are_told_by_what_they_touch(log: Log) -> None:
+    first, second = TransactionalProducer(1), TransactionalProducer(2)
+    first.write(log)  # 0
+    second.write(log)  # 1
+    first.abort(log)  # 2
+    second.write(log)  # 3
+    second.commit(log)  # 4
+    first.write(log)  # 5
+    second.write(log)  # 6
+    second.abort(log)  # 7
+    first.abort(log)  # 8
+    one, two, three = AbortedTransaction(1, 0, 2), AbortedTransaction(1, 5, 8), AbortedTransaction(2, 6, 7)
+    assert log.aborted_between(0, 9) == [one, two, three]
+    assert log.aborted_between(0, 1) == [one]
+    assert log.aborted_between(0, 0) == []
+    assert log.aborted_between(3, 5) == []
+    assert log.aborted_between(3, 6) == [two]
+    assert log.aborted_between(8, 9) == [two]
+    assert log.aborted_between(9, 9) == []
+
+
+def test_markers_in_later_segments_are_found(tmp_path: Path) -> None:
+    log = make_log(tmp_path, settings=SMALL)
+    long, short = TransactionalProducer(1), TransactionalProducer(2)
+    long.write(log)
+    expected = []
+    for _ in range(20):
+        first = short.write(log, bytes(100)).base_offset
+        if first % 3:
+            expected.append(AbortedTransaction(2, first, short.abort(log)))
+        else:
+            short.commit(log)
+    marker = long.abort(log)
+    append(log)
+    assert log.segment_count > 4
+    everything = [AbortedTransaction(1, 0, marker), *expected]
+    assert log.aborted_between(0, log.log_end_offset) == everything
+    for start in range(log.log_end_offset):
+        for end in (start + 1, start + 4, log.log_end_offset):
+            found = [one for one in everything if one.first_offset < end and one.last_offset >= start]
+            assert log.aborted_between(start, end) == found
+
+
+def test_a_reader_of_committed_data_sees_neither_aborted_nor_open_records(log: Log) -> None:
+    first, second = TransactionalProducer(1), TransactionalProducer(2)
+    first.write(log, b"aborted")
+    second.write(log, b"committed")
+    append(log)
+    first.abort(log)
+    first.write(log, b"committed later")
+    second.commit(log)
+    first.commit(log)
+    second.write(log, b"open")
+    append(log)
+    assert [value for _, value in committed_values(log)] == [b"committed", b"value", b"committed later"]
+
+
+def test_a_full_list_of_aborted_transactions_makes_the_log_go_on_in_the_next_segment(tmp_path: Path) -> None:
+    log = make_log(tmp_path)
+    producer = TransactionalProducer(1)
+    for _ in range(ENTRIES_MAX + 10):
+        producer.write(log)
+        producer.abort(log)
+    assert [len(segment.aborted or ()) for segment in log.segments()] == [ENTRIES_MAX, 10]
+    assert len(log.aborted_between(0, log.log_end_offset)) == ENTRIES_MAX + 10
+
+
+# --- who may write
+
+
+def test_an_unknown_producer_may_be_marked(log: Log) -> None:
+    assert mark(log, 5, 3).base_offset == 0
+    assert stable(log) == 1
+    assert log.aborted_between(0, 1) == []
+    state = log.producers.get(5)
+    assert state is not None
+    assert (state.epoch, state.coordinator_epoch, state.next_sequence) == (3, 0, 0)
+
+
+def test_a_marker_of_an_old_epoch_or_coordinator_is_refused(log: Log) -> None:
+    producer = TransactionalProducer(1, epoch=5)
+    producer.write(log)
+    producer.end(log, is_commit=True, coordinator_epoch=8)
+    producer.write(log)
+    with pytest.raises(InvalidProducerEpoch):
+        mark(log, 1, 4, coordinator_epoch=9)
+    with pytest.raises(CoordinatorFenced):
+        mark(log, 1, 5, coordinator_epoch=7)
+    assert (log.log_end_offset, stable(log)) == (3, 2)
+    assert log.open_transaction(1) == (2, 5)
+    assert mark(log, 1, 5, coordinator_epoch=8).base_offset == 3
+    assert stable(log) == 4
+
+
+def test_a_marker_of_the_same_epoch_lets_the_sequences_go_on(log: Log) -> None:
+    producer = TransactionalProducer(1)
+    producer.write(log, b"1", b"2")
+    producer.commit(log)
+    assert producer.write(log).is_duplicate is False
+    producer.sequence -= 1
+    assert producer.write(log).is_duplicate is True
+
+
+def test_a_marker_of_a_new_epoch_fences_and_begins_the_sequences_anew(log: Log) -> None:
+    producer = TransactionalProducer(1)
+    producer.write(log, b"1", b"2")
+    mark(log, 1, 1, is_commit=True)
+    assert stable(log) == 3
+    with pytest.raises(InvalidProducerEpoch):
+        producer.write(log)
+    assert TransactionalProducer(1, epoch=1).write(log).base_offset == 3
+    assert log.open_transaction(1) == (3, 1)
+
+
+def test_plain_data_in_an_open_transaction_is_refused(log: Log) -> None:
+    producer = TransactionalProducer(1)
+    producer.write(log, is_transactional=False)
+    producer.write(log)
+    with pytest.raises(InvalidTransactionState):
+        producer.write(log, is_transactional=False)
+    assert log.log_end_offset == 2
+    producer.commit(log)
+    producer.write(log, is_transactional=False)
+    assert stable(log) == 4
+
+
+def test_a_control_batch_that_is_no_marker_is_refused(log: Log) -> None:
+    batch = bytearray(build_marker(1, 0, 0, True, NOW_MS))
+    header = parse_header(batch)
+    with pytest.raises(InvalidBatch):
+        log.append(memoryview(batch)[:-2], header, 0, NOW_MS)
+    assert log.log_end_offset == 0
+
+
+def test_a_producer_with_an_open_transaction_is_neither_forgotten_nor_pushed_out(log: Log) -> None:
+    log.producers = ProducerStates(producers_max=10)
+    open_ones = [TransactionalProducer(number) for number in range(5)]
+    for producer in open_ones:
+        producer.write(log)
+    for number in range(100, 150):
+        TransactionalProducer(number).write(log, is_transactional=False)
+    assert len(log.producers) <= 15
+    assert log.producers.expire(NOW_MS + 10**9, 1) > 0
+    assert sorted(log.producers.ids) == [0, 1, 2, 3, 4]
+    open_ones[0].commit(log)
+    assert log.producers.expire(NOW_MS + 10**9, 1) == 1
+
+
+# --- what is remembered
+
+
+def history(log: Log) -> None:
+    """Some of everything, over several segments, with a transaction that stays open."""
+    first, second, third = (TransactionalProducer(number) for number in range(3))
+    third.write(log, b"open")
+    for number in range(8):
+        first.write(log, bytes(50), b"%d" % number)
+        second.write(log, b"%d" % number)
+        first.end(log, is_commit=number % 2 == 0, coordinator_epoch=number)
+        second.end(log, is_commit=number % 3 == 0)
+
+
+def facts(log: Log) -> tuple[object, ...]:
+    states = [(one, state.epoch, state.coordinator_epoch, state.next_sequence) for one, state in log.producers.items()]
+    return (
+        stable(log),
+        log.aborted_between(0, log.log_end_offset),
+        [log.open_transaction(producer_id) for producer_id in range(3)],
+        sorted(states),
+    )
+
+
+@pytest.mark.parametrize("has_jobs", [True, False], ids=["jobs done", "jobs lost"])
+@pytest.mark.parametrize("how", ["kill", "power cut", "clean stop", "parked", "checkpoint lost"])
+def test_a_restart_knows_the_same_transactions(tmp_path: Path, how: str, has_jobs: bool) -> None:
+    files = FaultyFiles()
+    jobs = LaterJobs()
+    log = Log(str(tmp_path), files, jobs, SMALL, BOOT_ID)
+    history(log)
+    before = facts(log)
+    assert log.segment_count > 3
+    if how != "kill":
+        log.flush()
+    if has_jobs or how == "parked":
+        jobs.run()
+    if how == "clean stop":
+        log.close()
+    elif how == "parked":
+        assert log.park()
+    elif how == "checkpoint lost":
+        (tmp_path / "checkpoint").unlink(missing_ok=True)
+    elif how == "power cut":
+        files.cut_power()
+    again = reopened(tmp_path, boot_id="another" if how == "power cut" else BOOT_ID)
+    assert facts(again) == before
+    third = TransactionalProducer(2)
+    third.sequence = 1
+    third.abort(again)
+    assert again.aborted_between(0, 1) == [AbortedTransaction(2, 0, again.log_end_offset - 1)]
+    # Once more, from what the second run wrote down.
+    before = facts(again)
+    assert facts(reopened(tmp_path)) == before
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_cut_opens_what_ended_behind_it(tmp_path: Path, seed: int) -> None:
+    chance = Random(seed)
+    log = make_log(tmp_path, settings=SMALL)
+    producers = [TransactionalProducer(number) for number in range(4)]
+    snapshots = {0: facts(log)}
+    for _ in range(60):
+        producer = chance.choice(producers)
+        if chance.random() < 0.4:
+            is_bumped = chance.random() < 0.3
+            mark(log, producer.producer_id, producer.epoch + is_bumped, is_commit=chance.random() < 0.5)
+            if is_bumped:
+                producer.epoch, producer.sequence = producer.epoch + 1, 0
+        else:
+            producer.write(log, bytes(chance.randint(0, 60)))
+        snapshots[log.log_end_offset] = facts(log)
+    for end in sorted(snapshots, reverse=True):
+        log.truncate(end)
+        assert facts(log) == snapshots[end], f"cut to {end}"
+        log = reopened(tmp_path)  # after a kill
+        assert facts(log) == snapshots[end]
+
+
+# --- files of aborted transactions
+
+
+def closed_with_aborts(directory: Path) -> list[AbortedTransaction]:
+    """Several closed segments, some with ABORT markers; the log is closed. Returns what was aborted."""
+    log = make_log(directory, settings=SMALL)
+    history(log)
+    aborted = log.aborted_between(0, log.log_end_offset)
+    log.close()
+    return aborted
+
+
+def test_only_closed_segments_with_abort_markers_have_a_file(tmp_path: Path) -> None:
+    log = make_log(tmp_path, settings=SMALL)
+    history(log)
+    log.roll(NOW_MS)
+    for _ in range(20):
+        append(log)
+    with_aborts = {segment.base_offset for segment in log.segments() if segment.has_aborted}
+    assert with_aborts
+    assert len(with_aborts) < log.segment_count
+    assert {int(path.name[:20]) for path in tmp_path.glob("*.txnindex")} == with_aborts
+    log.advance_log_start_offset(log.log_end_offset - 1)
+    for segment in log.drop_segments():
+        segment.delete_files()
+    assert not list(tmp_path.glob("*.txnindex"))
+
+
+def test_files_are_read_only_when_somebody_asks_where_they_lie(tmp_path: Path) -> None:
+    aborted = closed_with_aborts(tmp_path)
+    log = reopened(tmp_path)
+    closed = [segment for segment in log.segments() if segment.is_sealed and segment.has_aborted]
+    assert len(closed) > 2
+    assert all(segment.aborted is None for segment in closed)
+    assert log.aborted_between(0, 5) == [one for one in aborted if one.first_offset < 5]
+    log.release()
+    assert log.aborted_between(0, log.log_end_offset) == aborted
+
+
+def test_a_search_stops_where_everything_before_has_ended(tmp_path: Path) -> None:
+    log = make_log(tmp_path, settings=SMALL)
+    producer = TransactionalProducer(1)
+    for _ in range(30):
+        producer.write(log, bytes(100))
+        producer.abort(log)
+    log.close()
+    log = reopened(tmp_path)
+    assert len(log.aborted_between(0, 1)) == 1
+    assert sum(segment.aborted is not None for segment in log.segments()) <= 3
+
+
+@pytest.mark.parametrize("damage", ["gone", "changed", "empty", "another segment's"])
+def test_a_file_that_does_not_fit_is_made_anew_from_the_batches(tmp_path: Path, damage: str) -> None:
+    aborted = closed_with_aborts(tmp_path)
+    paths = sorted(tmp_path.glob("*.txnindex"))
+    log = reopened(tmp_path)
+    for path, other in zip(paths, [*paths[1:], paths[0]], strict=True):
+        data = bytearray(path.read_bytes())
+        if damage == "gone":
+            path.unlink()
+        elif damage == "changed":
+            data[-1] ^= 1
+            path.write_bytes(data)
+        elif damage == "empty":
+            path.write_bytes(b"")
+        else:
+            path.write_bytes(other.read_bytes())
+        log.release()
+        assert log.aborted_between(0, log.log_end_offset) == aborted
+
+
+def test_the_batches_are_asked_when_a_segment_has_lost_its_seal_and_its_file(tmp_path: Path) -> None:
+    log = make_log(tmp_path, settings=SMALL)
+    producer = TransactionalProducer(1)
+    producer.write(log)
+    producer.abort(log)
+    log.roll(NOW_MS)
+    append(log)
+    expected = log.aborted_between(0, 3)
+    assert expected == [AbortedTransaction(1, 0, 1)]
+    log.close(is_clean=False)
+    for path in (*tmp_path.glob("0*0.index"), *tmp_path.glob("0*0.txnindex")):
+        path.unlink()
+    found = reopened(tmp_path, boot_id="another")
+    assert found.aborted_between(0, 3) == expected
+    found.close()
+    assert reopened(tmp_path).aborted_between(0, 3) == expected
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_batches_tell_the_same_as_the_entries(tmp_path: Path, seed: int) -> None:
+    chance = Random(seed)
+    log = make_log(tmp_path, settings=SMALL)
+    producers = [TransactionalProducer(number) for number in range(4)]
+    for _ in range(80):
+        producer = chance.choice(producers)
+        if chance.random() < 0.4:
+            producer.end(log, is_commit=chance.random() < 0.4)
+        else:
+            producer.write(log, bytes(chance.randint(0, 100)), is_transactional=True)
+    segments = list(log.segments())
+    for at, segment in enumerate(segments):
+        found = [entry[:3] for entry in find_aborted(segments[: at + 1])]
+        assert found == [entry[:3] for entry in segment.aborted or ()]
+
+
+# --- verification
+
+
+def findings(directory: Path, limit_bytes: int = 1 << 20) -> list[Finding]:
+    plan = plan_folder(str(directory), BOOT_ID)
+    found = list(plan.findings)
+    for job in plan.jobs:
+        report = None
+        while report is None or not report.is_done:
+            report = verify_segment(job, report, limit_bytes)
+        found += report.findings
+    return [one for one in found if not one.is_sound]
+
+
+@pytest.mark.parametrize("limit_bytes", [1, 300, 1 << 20])
+def test_a_log_with_transactions_is_sound(tmp_path: Path, limit_bytes: int) -> None:
+    closed_with_aborts(tmp_path)
+    assert findings(tmp_path, limit_bytes) == []
+
+
+def test_a_file_that_does_not_fit_is_found(tmp_path: Path) -> None:
+    closed_with_aborts(tmp_path)
+    path = min(tmp_path.glob("*.txnindex"))
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    (found,) = findings(tmp_path)
+    assert (found.kind, found.path) == (Kind.INDEX, str(path))
+
+
+@pytest.mark.parametrize("limit_bytes", [1, 1 << 20])
+def test_an_entry_without_its_marker_is_found(tmp_path: Path, limit_bytes: int) -> None:
+    closed_with_aborts(tmp_path)
+    path = min(tmp_path.glob("*.txnindex"))
+    decoded = decode_file(path.read_bytes())
+    assert decoded is not None
+    size_bytes, entries = decoded
+    wrong = entries[0]._replace(last_offset=entries[0].last_offset - 1)
+    stranger = entries[0]._replace(producer_id=77)
+    for changed in (wrong, stranger):
+        path.write_bytes(encode_file([changed, *entries[1:]], size_bytes))
+        found = findings(tmp_path, limit_bytes)
+        assert [(one.kind, one.offset) for one in found] == [(Kind.INDEX, changed.last_offset)]
+
+
+# --- compaction
+
+
+def test_an_entry_goes_before_its_marker_and_with_the_records(tmp_path: Path) -> None:
+    log = make_log(tmp_path, settings=SMALL)
+    producer = TransactionalProducer(1)
+    producer.write(log, b"aborted", key=b"a")
+    marker = producer.abort(log)
+    producer.write(log, b"committed", key=b"a")
+    producer.commit(log)
+    log.roll(NOW_MS)
+    append(log)
+    log.flush()
+    for now_ms in (NOW_MS, NOW_MS + 1, NOW_MS + 2, NOW_MS + 3):
+        sealed = [segment for segment in log.segments() if segment.is_sealed]
+        job = CompactionJob(
+            directory=log.directory,
+            segments=tuple(SealedSegment(one.base_offset, one.next_offset, one.size_bytes) for one in sealed),
+            clean_upto=0,
+            uncleanable_offset=sealed[-1].next_offset,
+            producers=ProducerStates().encode(),
+            now_ms=now_ms,
+            delete_retention_ms=0,
+            keys_bytes_max=1 << 20,
+            segment_bytes=600,
+            index_interval_bytes=128,
+        )
+        for group in compact(job).groups:
+            log.replace_segments(sealed, [group.added], group.clean_upto)
+        assert log.aborted_between(0, log.log_end_offset) == []
+        assert not list(tmp_path.glob("*.txnindex*"))
+        assert committed_values(log)[0] == (2, b"committed")
+    control = [parse_header(batch).base_offset for batch in read_all(log) if parse_header(batch).is_control]
+    assert marker not in control
