@@ -158,8 +158,10 @@ class CopyRound:
     def _write_aborted(self, one: CopyWork, *, is_synced: bool) -> None:
         name = txn_index_name(one.base_offset)
         data = one.aborted if one.aborted is not None else self._files.read_file(os.path.join(one.source_dir, name))
-        if data is not None:  # else it is made anew from the batches, wherever it is asked for
-            self._write(name, data, is_synced=is_synced)
+        if data is None:
+            # Beside a seal that fits, nobody would miss it.
+            raise OSError(errno.EIO, f"{name} is gone")
+        self._write(name, data, is_synced=is_synced)
 
     def _write(self, name: str, data: bytes, *, is_synced: bool) -> None:
         fd = self._files.create(os.path.join(self._path, name))

@@ -71,7 +71,6 @@ class Log(DurableLog):
 
     __slots__ = (
         "_checkpoint_due_bytes",
-        "_dropped",
         "_on_first_append",
         "_prepare_directory",
         "_roll_offset",
@@ -101,8 +100,6 @@ class Log(DurableLog):
         super().__init__(directory, files, background, boot_id, state)
         self._prepare_directory = prepare_directory
         self._on_first_append = on_first_append
-        # Given back to be deleted; some of their files may still be there.
-        self._dropped: list[LogSegment] = []
         # The replacement that is under way: segments stay what they are until it has ended.
         self._swap: SegmentSwap | None = None
         # Log start, log end and clean_upto for which a clean checkpoint was written last.

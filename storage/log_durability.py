@@ -41,6 +41,7 @@ class DurableLog(ReadableLog):
         "_background",
         "_boot_id",
         "_checkpoint_file",
+        "_dropped",
         "_files",
         "_gaps_upto",
         "_generation",
@@ -71,6 +72,8 @@ class DurableLog(ReadableLog):
         self.synced_offset = state.log_end_offset
         # Segments that take no more appends and had unsynced bytes when they took the last one.
         self._unsynced: list[LogSegment] = []
+        # Given back to be deleted; some of their files may still be there.
+        self._dropped: list[LogSegment] = []
         # Names made in the folder so far, and how many of them are durable for certain.
         self._names_made = 0
         self._names_synced = 0
@@ -386,5 +389,6 @@ class DurableLog(ReadableLog):
     def _shut_down(self) -> None:
         self._refusal = LogClosed(f"{self._directory} is closed")
         self._checkpoint_file.retire()
-        for segment in self._segments:
+        # Also those that were given back: a seal still in work opens files by names that are soon another log's.
+        for segment in (*self._segments, *self._dropped):
             segment.close()

@@ -5,8 +5,9 @@ by then. So whoever looks for those that began below an offset may stop at the f
 
 On disk, in ``<base offset>.txnindex``, the entries are four big-endian numbers of 64 bits each, behind a head: magic,
 version, a CRC over everything that follows it, and the length of the segment file. The file is there only where a
-closed segment has ABORT markers; it is durable before the seal is that closes the segment. One that is missing or does
-not fit is made anew from the batches (:func:`find_aborted`): they are the truth.
+closed segment has ABORT markers; it is durable before the seal is that closes the segment. So beside a seal that fits,
+no file means no markers. One that does not fit is made anew from the batches (:func:`find_aborted`): they are the
+truth.
 """
 
 from __future__ import annotations

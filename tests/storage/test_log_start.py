@@ -10,9 +10,10 @@ from storage.checkpoint import CheckpointFile
 from storage.errors import DiskFailure
 from storage.log import Log
 from storage.log_start import begin_durable_start
+from storage.recovery import open_log
 from storage.settings import LogSettings
 from storage.store import LogStore
-from tests.support.batches import LaterJobs, append, make_batch, make_log, run_now
+from tests.support.batches import BOOT_ID, LaterJobs, UnsyncedFiles, append, make_batch, make_log, run_now
 from tests.support.faulty_files import FaultyFiles
 from tests.support.simulated_disk import SimulatedDisk, SimulatedFiles
 
@@ -96,3 +97,26 @@ def test_the_start_survives_a_power_cut(seed: int) -> None:
     assert job() is True
     again = opened(disk.after_power_cut(Random(seed)))
     assert (again.log_start_offset, again.log_end_offset) == (10, 18)
+
+
+def test_a_seal_of_a_segment_that_was_dropped_leaves_the_next_log_of_that_name_alone(tmp_path: Path) -> None:
+    """The topic is deleted and made again before the thread gets to it."""
+    later = LaterJobs()
+    folder = tmp_path / "t-0"
+    folder.mkdir()
+    log = make_log(folder, background=later)
+    append(log, make_batch(2))
+    log.roll(0)
+    append(log, make_batch(1))
+    log.advance_log_start_offset(2)
+    assert len(log.drop_segments()) == 1
+    log.close(is_clean=False)
+    folder.rename(tmp_path / "t-0.deleted")
+    folder.mkdir()
+    again = make_log(folder)
+    for _ in range(20):
+        append(again, make_batch(5))
+    later.run()
+    again.close(is_clean=False)
+    found = open_log(str(folder), UnsyncedFiles(), run_now, LogSettings(), BOOT_ID)
+    assert (found.log_end_offset, found.damage) == (100, None)
