@@ -21,6 +21,8 @@ KEY_PREFIX = "topics/"
 # The schemas of topics of the event store, by topic id: they go with their topic.
 SCHEMAS_PREFIX = "event-topics/"
 OFFSETS_TOPIC = "__consumer_offsets"
+# Where transactions stand: `kwire/coordinator/transaction`.
+TRANSACTIONS_TOPIC = "__transaction_state"
 # The journal of the event store: `store/journal.py`.
 EVENTS_TOPIC = "__events"
 # Where webhooks stand: `webhooks/state_log.py`.
@@ -31,7 +33,7 @@ ROOM_CONFIG = "kwire.room"
 EVENTS_CONFIG = "kwire.events"
 # Of topics that are older than the note of it.
 UNKNOWN_TIME_MS = -1
-INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, "__transaction_state", "__share_group_state", EVENTS_TOPIC, WEBHOOKS_TOPIC})
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, "__share_group_state", EVENTS_TOPIC, WEBHOOKS_TOPIC})
 # Internal topics that clients cannot read or configure either.
 HIDDEN_TOPICS = frozenset({EVENTS_TOPIC, WEBHOOKS_TOPIC})
 

@@ -1,14 +1,20 @@
 """The internal topic a coordinator writes its decisions to, as the coordinator sees it: shards, keys and values."""
 
+import struct
 from collections.abc import Iterator, Sequence
 
+from kwire.broker.internal_records import KeyValue, PendingRecord, Replayed, Transaction, TransactionEnd
 from kwire.broker.partition import OnReached, Partition
 from kwire.broker.topics import Topics
-from storage.batch import Record, build_batch, check_batch, parse_header, read_records
+from storage.batch import BatchHeader, Record, build_batch, parse_header, read_records
 from storage.errors import DamagedLog
+from storage.transaction_fates import ABORT, COMMIT
 
 REPLAY_BYTES = 1024 * 1024
 BATCH_RECORDS_BYTES_MAX = 64 * 1024 * 1024
+
+# A version, and which kind of control record it is.
+_CONTROL_KEY = struct.Struct(">hh")
 
 
 class CoordinatorLog:
@@ -18,16 +24,41 @@ class CoordinatorLog:
         self._topics = topics
         self._topic_name = topic_name
 
-    def append(self, shard: int, records: Sequence[tuple[bytes, bytes | None]], now_ms: int) -> int:
+    def append(self, shard: int, records: Sequence[KeyValue], now_ms: int) -> int:
         """Append all records as one batch, through the same door as everybody; the offset behind them."""
-        batch = memoryview(build_batch([Record(key, value, now_ms) for key, value in records]))
-        return self._partition(shard).append(batch, check_batch(batch)).last_offset + 1
+        return self._append(shard, build_batch([Record(key, value, now_ms) for key, value in records]))
+
+    def append_pending(self, shard: int, transaction: Transaction, records: Sequence[KeyValue], now_ms: int) -> int:
+        """The same as part of a producer's transaction.
+
+        The batch has no sequence: a producer counts what it sends, and not what is written here on its behalf.
+        """
+        batch = build_batch(
+            [Record(key, value, now_ms) for key, value in records],
+            producer_id=transaction.producer_id,
+            producer_epoch=transaction.producer_epoch,
+            is_transactional=True,
+        )
+        return self._append(shard, batch)
+
+    def append_marker(self, shard: int, transaction: Transaction, coordinator_epoch: int, is_commit: bool) -> int:
+        """Append the end of a producer's transaction; the offset behind it."""
+        partition = self._partition(shard)
+        return partition.append_marker(*transaction, coordinator_epoch, is_commit).last_offset + 1
+
+    def _append(self, shard: int, batch: bytearray) -> int:
+        view = memoryview(batch)
+        # It was made here just now: a client's batch would have to be checked, and must have a sequence.
+        return self._partition(shard).append(view, parse_header(view)).last_offset + 1
 
     def on_committed(self, shard: int, offset: int, call: OnReached) -> None:
         self._partition(shard).on_reached(offset, call)
 
-    def replay(self, shard: int) -> Iterator[tuple[bytes, bytes | None]]:
-        """Every record from the beginning, in order."""
+    def on_synced(self, shard: int, offset: int, call: OnReached) -> None:
+        self._partition(shard).on_synced(offset, call)
+
+    def replay(self, shard: int) -> Iterator[Replayed]:
+        """Every record from the beginning, in order, and the ends of transactions where they lie."""
         topic = self._topics.get(self._topic_name)
         partition = topic.partition(shard) if topic else None
         if partition is None:
@@ -46,10 +77,12 @@ class CoordinatorLog:
             while position < len(view):
                 header = parse_header(view, position)
                 behind = position + header.size_bytes
-                for record in read_records(view[position:behind], BATCH_RECORDS_BYTES_MAX):
-                    if record.key is not None:
-                        yield record.key, record.value
+                yield from _replayed(header, view[position:behind])
                 position, offset = behind, header.last_offset + 1
+
+    def plain_records(self, shard: int) -> Iterator[KeyValue]:
+        """The same for a topic that nobody writes to in transactions."""
+        return (one for one in self.replay(shard) if isinstance(one, tuple))
 
     def _partition(self, shard: int) -> Partition:
         topic = self._topics.get(self._topic_name)
@@ -57,3 +90,17 @@ class CoordinatorLog:
         if partition is None:
             raise LookupError(f"{self._topic_name}-{shard} does not exist")
         return partition
+
+
+def _replayed(header: BatchHeader, batch: memoryview) -> Iterator[Replayed]:
+    for record in read_records(batch, BATCH_RECORDS_BYTES_MAX):
+        if record.key is None:
+            continue
+        if header.is_control:
+            _, kind = _CONTROL_KEY.unpack_from(record.key)
+            if kind in (ABORT, COMMIT):
+                yield TransactionEnd(header.producer_id, kind == COMMIT)
+        elif header.is_transactional:
+            yield PendingRecord(header.producer_id, record.key, record.value)
+        else:
+            yield record.key, record.value

@@ -1,9 +1,10 @@
 """How dirty a log is: what compaction may look at, what it has not looked at yet, and when that can change by itself.
 
 Kafka's rules. Dirty is what lies above the part that was compacted. Never cleaned: a segment that takes appends, what
-is not safe yet (above the high watermark), what is younger than `min.compaction.lag.ms`, and here also everything from
-a quarantined range on, so that no bytes that somebody may still repair are dropped. A log is cleaned when more than
-`min.cleanable.dirty.ratio` of it is dirty, or when its oldest dirty record is older than `max.compaction.lag.ms`.
+is not safe yet (above the high watermark) or not decided yet (from the first open transaction on), what is younger than
+`min.compaction.lag.ms`, and here also everything from a quarantined range on, so that no bytes that somebody may still
+repair are dropped. A log is cleaned when more than `min.cleanable.dirty.ratio` of it is dirty, or when its oldest dirty
+record is older than `max.compaction.lag.ms`.
 """
 
 from typing import NamedTuple
@@ -62,7 +63,7 @@ def find_dirt(partition: Partition, now_ms: int) -> Dirt:
 
 def _uncleanable_offset(partition: Partition, log: Log) -> int:
     # What is above the log's synced offset may be cleaned: a segment with a finished seal was synced with it.
-    return min([partition.high_watermark, *(one.start_offset for one in log.quarantined)])
+    return min([partition.last_stable_offset, *(one.start_offset for one in log.quarantined)])
 
 
 def is_bounded(settings: TopicSettings) -> bool:

@@ -37,6 +37,8 @@ class Feature(NamedTuple):
         return str(self.last_level) if self.first_level == self.last_level else f"{self.first_level}-{self.last_level}"
 
 
+TRANSACTION_VERSION = "transaction.version"
+
 # Level 0 of a feature switches it off: whoever serves its APIs asks for the level.
 FEATURES = (
     # The level of Kafka 4.4. What is on disk here is not Kafka's metadata, so there is nothing to lower it to.
@@ -44,7 +46,7 @@ FEATURES = (
     # 1: the consumer group protocol of KIP-848.
     Feature("group.version", 0, 1, (68, 69)),
     # 1: tagged fields in the transaction log. 2: transactions as of KIP-890.
-    Feature("transaction.version", 0, 2, (24, 25, 26, 28)),
+    Feature(TRANSACTION_VERSION, 0, 2, (24, 25, 26, 28)),
 )
 
 

@@ -1,8 +1,9 @@
 """How far behind a reader is that stands at some offset: in offsets, and in seconds.
 
-In offsets it is what lies between the reader and the high watermark. In seconds it is how long ago the first record was
-appended that the reader has not passed yet, as far as the log can tell: by the record's own time, which is the
-producer's clock unless the topic has `message.timestamp.type=LogAppendTime`. Nothing to read is 0.
+In offsets it is what lies between the reader and the last stable offset, which is the high watermark unless a
+transaction is open: what is not decided yet keeps nobody waiting but itself. In seconds it is how long ago the first
+record was appended that the reader has not passed yet, as far as the log can tell: by the record's own time, which is
+the producer's clock unless the topic has `message.timestamp.type=LogAppendTime`. Nothing to read is 0.
 
 Many readers are asked about at once and often (each scrape of `/metrics`), so:
 - of a record only the header of its batch is looked at, and the time found is remembered; a reader that stands still
@@ -29,6 +30,7 @@ from storage.directories import LogDirectories
 from storage.errors import StorageError
 from storage.files import Files
 from storage.format import LOG_APPEND_TIME
+from storage.producers import has_transactions
 from storage.store import LogStore
 
 NO_TOPIC_ID = bytes(16)
@@ -87,6 +89,7 @@ class _Extent(NamedTuple):
 
     log_start_offset: int
     high_watermark: int
+    last_stable_offset: int
     size_bytes: int | None
 
 
@@ -128,17 +131,17 @@ class Lags:
         return lags
 
     def _lag(self, offset: int, place: _Place, extent: _Extent, now_ms: int) -> Lag:
-        start, end, _ = extent
+        start, high_watermark, end, _ = extent
         if offset >= end:
-            return Lag(start, end, 0, 0.0)
+            return Lag(start, high_watermark, 0, 0.0)
         first_unread = max(offset, start)
         if first_unread == end:
             # What it missed is gone; there is nothing it could be waiting to read.
-            return Lag(start, end, end - offset, 0.0)
+            return Lag(start, high_watermark, end - offset, 0.0)
         time_ms = self._times.get((place, first_unread))
         # A record may come from a clock that is ahead of ours.
         seconds = None if time_ms is None else max(0, now_ms - time_ms) / 1000
-        return Lag(start, end, end - offset, seconds)
+        return Lag(start, high_watermark, end - offset, seconds)
 
     async def _places(self, readers: Sequence[Reader]) -> list[_Place | None]:
         known: dict[str, TopicFacts | None] = {}
@@ -174,7 +177,8 @@ class Lags:
     def _known_extent(self, place: _Place, partition: Partition | None) -> _Extent | None:
         if partition is not None and partition.is_open:
             log = partition.log
-            extent = _Extent(log.log_start_offset, partition.high_watermark, log.size_bytes)
+            stable_offset = partition.last_stable_offset
+            extent = _Extent(log.log_start_offset, partition.high_watermark, stable_offset, log.size_bytes)
             self._extents.put(place, extent)
             return extent
         known = self._extents.get(place)
@@ -198,9 +202,11 @@ class Lags:
             if ends_of_one is None or size_bytes != self._stored_bytes(place):
                 puzzling.append(place)
             else:
-                found[place] = _Extent(*ends_of_one, size_bytes)
+                start, end = ends_of_one
+                found[place] = _Extent(start, end, end, size_bytes)
                 self._extents.put(place, found[place])
-        # An empty log, one that was used meanwhile, or one that is not as it should be: opening it will tell.
+        # An empty log, one that was used meanwhile or has transactions, or one that is not as it should be: opening it
+        # will tell.
         for place, partition in await self._open(puzzling[:OPENS_PER_ROUND]):
             extent = self._known_extent(place, partition)
             if extent is not None:
@@ -212,7 +218,9 @@ class Lags:
             checkpoint = CheckpointFile(path, self._files).read()
         except OSError:
             return None
-        return (checkpoint.log_start_offset, checkpoint.offset) if checkpoint and checkpoint.is_clean else None
+        if checkpoint is None or not checkpoint.is_clean or has_transactions(checkpoint.producers):
+            return None
+        return checkpoint.log_start_offset, checkpoint.offset
 
     async def _open(self, places: Sequence[_Place]) -> list[tuple[_Place, Partition]]:
         """Those of them that are still there."""
@@ -236,7 +244,7 @@ class Lags:
             extent = extents.get(place) if place is not None else None
             if place is not None and extent is not None:
                 offset = max(reader.offset, extent.log_start_offset)
-                if offset < extent.high_watermark and self._times.get((place, offset)) is None:
+                if offset < extent.last_stable_offset and self._times.get((place, offset)) is None:
                     wanted.setdefault(place, set()).add(offset)
             if number % READERS_PER_TURN == 0:
                 await asyncio.sleep(0)

@@ -11,6 +11,7 @@ from kwire.errors import ErrorCode, KafkaError
 from kwire.topic_config import KEPT_COMPRESSION, TopicSettings
 from storage.batch import (
     BatchHeader,
+    build_marker,
     check_keys,
     check_record_times,
     fill_max_timestamp,
@@ -19,10 +20,12 @@ from storage.batch import (
 )
 from storage.errors import (
     BudgetExceeded,
+    CoordinatorFenced,
     CorruptBatch,
     InvalidBatch,
     InvalidProducerEpoch,
     InvalidTimestamp,
+    InvalidTransactionState,
     LogClosed,
     OffsetOutOfRange,
     OutOfOrderSequence,
@@ -31,12 +34,13 @@ from storage.errors import (
     StorageFailed,
     UnsupportedCompression,
 )
-from storage.format import HEADER_BYTES, NO_TIMESTAMP, NONE
+from storage.format import HEADER_BYTES, NO_TIMESTAMP, NONE, TRANSACTIONAL_BIT
 from storage.log import Appended, Log
 from storage.recompression import unfold
 from storage.retention import hold_ring
 from storage.segment import LogRead
 from storage.syncing import LogSync
+from storage.transactions import AbortedTransaction
 
 Watcher = Callable[["Partition"], None]
 # Called once: with nothing when the offset is reached, with an error when it will not be, or not in time.
@@ -60,6 +64,8 @@ _CODES: dict[type, ErrorCode] = {
     OffsetOutOfRange: ErrorCode.OFFSET_OUT_OF_RANGE,
     OutOfOrderSequence: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     InvalidProducerEpoch: ErrorCode.INVALID_PRODUCER_EPOCH,
+    InvalidTransactionState: ErrorCode.INVALID_TXN_STATE,
+    CoordinatorFenced: ErrorCode.TRANSACTION_COORDINATOR_FENCED,
     LogClosed: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     QuarantinedRange: ErrorCode.CORRUPT_MESSAGE,
     BudgetExceeded: ErrorCode.MESSAGE_TOO_LARGE,
@@ -97,15 +103,21 @@ class Partition:
     `kwire.log.sync=group` it rises when a sync round has put them on disk, with `os` when they are appended, unless
     `flush.messages` records have not been synced by then. Watchers are told of every rise, in the loop turn in which it
     happens; they must be quick and must not append.
+
+    Records of a transaction count once it has ended: who reads committed data stays below `last_stable_offset`, and
+    leaves out what was aborted. Only a marker below the high watermark moves that offset on, so there is nothing else
+    to be told of. The log start may pass it, but then no record lies between the two.
     """
 
     __slots__ = (
         "_awaited",
+        "_awaited_syncs",
         "_clock",
         "_is_flush_due",
         "_log",
         "_on_open",
         "_open_log",
+        "_parked_stable_offset",
         "_syncs",
         "_watchers",
         "appended_bytes",
@@ -114,6 +126,7 @@ class Partition:
         "is_fetched",
         "is_leaving",
         "is_syncing",
+        "is_unstable",
         "leader_epoch",
         "readable_bytes",
         "settings",
@@ -154,9 +167,14 @@ class Partition:
         self._on_open = on_open
         self._is_flush_due = False
         self._log: Log | None = None
-        # Both are made when first needed: most partitions of a large node are idle.
+        # Some transaction may not have ended for readers; if not, committed data goes as far as all.
+        self.is_unstable = False
+        # How far it went when the log was put away; nothing changes until that is opened again.
+        self._parked_stable_offset = 0
+        # All are made when first needed: most partitions of a large node are idle.
         self._watchers: set[Watcher] | None = None
         self._awaited: deque[_Awaited] | None = None
+        self._awaited_syncs: deque[_Awaited] | None = None
 
     @property
     def log(self) -> Log:
@@ -169,8 +187,9 @@ class Partition:
                 # A kill left records in the page cache that a power cut could still take back.
                 self.high_watermark = log.synced_offset
                 self._syncs.add(self)
+            self.is_unstable = log.producers.first_unstable(self.high_watermark) is not None
             if self.settings.retention_messages >= 0:
-                hold_ring(log, self.high_watermark, self.settings.retention_messages)
+                hold_ring(log, self.last_stable_offset, self.settings.retention_messages)
             if self._on_open is not None:
                 self._on_open(self)
         return self._log
@@ -190,8 +209,7 @@ class Partition:
         The batch gets its offset and epoch in place, unless the topic stores it in another codec: that is a copy.
         """
         if self.is_leaving:
-            # Producers look for the topic and send again: it is gone by then, or stays because it could not be deleted.
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the topic is being deleted")
+            raise _is_leaving()
         settings = self.settings
         now_ms = self._clock.now_ms()
         size_bytes = len(batch)
@@ -205,19 +223,43 @@ class Partition:
         if header.max_timestamp - now_ms > settings.timestamp_after_max_ms and not settings.is_log_append_time:
             raise _too_late(header, now_ms)
         log = self._log or self.log
+        if header.attributes & TRANSACTIONAL_BIT:
+            self.is_unstable = True
         appended = log.append(batch, header, self.leader_epoch, now_ms)
         if not appended.is_duplicate:
-            self.appended_bytes += size_bytes
-            end = log.log_end_offset
-            if end - log.synced_offset >= settings.unsynced_messages_max:
-                self._syncs.add(self)
-            else:
-                self.readable_bytes = self.appended_bytes
-                self.advance(end)
-                if not settings.is_plain and settings.flush_ms != NEVER_MS and not self._is_flush_due:
-                    self._is_flush_due = True
-                    self._syncs.add_within(self, settings.flush_ms)
+            self._show(log, size_bytes)
         return appended
+
+    def append_marker(self, producer_id: int, producer_epoch: int, coordinator_epoch: int, is_commit: bool) -> Appended:
+        """The end of a producer's transaction in this partition; raises StorageError or KafkaError.
+
+        It is the coordinator's word, so nothing that a topic asks of producers (sizes, times, keys) is asked of it.
+        """
+        if self.is_leaving:
+            raise _is_leaving()
+        if self.settings.is_event_topic:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, "topics of the event store have no transactions")
+        now_ms = self._clock.now_ms()
+        batch = memoryview(bytearray(build_marker(producer_id, producer_epoch, coordinator_epoch, is_commit, now_ms)))
+        log = self._log or self.log
+        self.is_unstable = True
+        appended = log.append(batch, parse_header(batch), self.leader_epoch, now_ms)
+        self._show(log, len(batch))
+        return appended
+
+    def _show(self, log: Log, size_bytes: int) -> None:
+        """So many bytes were appended: they may be read now, or when they have been synced."""
+        settings = self.settings
+        self.appended_bytes += size_bytes
+        end = log.log_end_offset
+        if end - log.synced_offset >= settings.unsynced_messages_max:
+            self._syncs.add(self)
+        else:
+            self.readable_bytes = self.appended_bytes
+            self.advance(end)
+            if not settings.is_plain and settings.flush_ms != NEVER_MS and not self._is_flush_due:
+                self._is_flush_due = True
+                self._syncs.add_within(self, settings.flush_ms)
 
     # --- the same in two steps, for the event store
 
@@ -252,7 +294,8 @@ class Partition:
         self.high_watermark = high_watermark
         settings = self.settings
         if not settings.is_plain and settings.retention_messages >= 0 and self._log is not None:
-            hold_ring(self._log, high_watermark, settings.retention_messages)
+            # Counted from where readers stand: records that nobody may read yet must not push out those that can be.
+            hold_ring(self._log, self.last_stable_offset, settings.retention_messages)
         awaited = self._awaited
         if awaited:
             while awaited and awaited[0].offset <= high_watermark:
@@ -274,8 +317,10 @@ class Partition:
             return None
         sync = log.begin_sync()
         self.is_syncing = sync is not None
-        if sync is None and self.high_watermark < log.synced_offset:
-            self.advance(log.synced_offset)
+        if sync is None:
+            if self.high_watermark < log.synced_offset:
+                self.advance(log.synced_offset)
+            self._tell_synced(log)
         return sync
 
     def end_sync(self, sync: LogSync, readable_bytes: int, failure: StorageFailed | None) -> None:
@@ -297,6 +342,13 @@ class Partition:
         elif sync.end_offset > self.high_watermark:
             self.readable_bytes = max(self.readable_bytes, readable_bytes)
             self.advance(sync.end_offset)
+        if log is not None:
+            self._tell_synced(log)
+
+    def _tell_synced(self, log: Log) -> None:
+        awaited = self._awaited_syncs
+        while awaited and awaited[0].offset <= log.synced_offset:
+            awaited.popleft().call(None)
 
     def give_up_after(self, waited_ms: int) -> None:
         """The disk has not answered for so long: those who wanted an answer by now get one."""
@@ -304,10 +356,9 @@ class Partition:
         self._give_up(lambda one: one.timeout_ms <= waited_ms, error)
 
     def _give_up(self, is_over: Callable[[_Awaited], bool], error: KafkaError) -> None:
-        awaited, self._awaited = self._awaited or deque(), None
-        kept = deque(one for one in awaited if not is_over(one))
-        if kept:
-            self._awaited = kept
+        awaited = [*(self._awaited or ()), *(self._awaited_syncs or ())]
+        self._awaited = _kept(self._awaited, is_over)
+        self._awaited_syncs = _kept(self._awaited_syncs, is_over)
         for one in awaited:
             if is_over(one):
                 one.call(error)
@@ -327,7 +378,7 @@ class Partition:
         log = self._log
         if log is None:
             return True
-        is_in_use = self.is_syncing or self._awaited
+        is_in_use = self.is_syncing or self._awaited or self._awaited_syncs
         if not is_in_use and log.is_writable and log.synced_offset < log.log_end_offset:
             # With `os` nobody else asks for it, and a log that is not synced cannot be put away.
             self._syncs.add(self)
@@ -336,6 +387,7 @@ class Partition:
         if is_in_use or log.quarantined or log.damage is not None or not log.park():
             return False
         self.stored_bytes = log.size_bytes
+        self._parked_stable_offset = self.last_stable_offset
         self._log = None
         return True
 
@@ -353,10 +405,44 @@ class Partition:
         log = self._log or self.log
         return log.read(offset, max_bytes, self.high_watermark, at_least_one=at_least_one)
 
+    @property
+    def last_stable_offset(self) -> int:
+        """Every transaction below has ended. Like the high watermark it is known once the log is open."""
+        if not self.is_unstable:
+            return self.high_watermark
+        log = self._log
+        if log is None:
+            return self._parked_stable_offset
+        self.is_unstable = log.producers.first_unstable(self.high_watermark) is not None
+        return log.last_stable_offset(self.high_watermark)
+
+    def read_committed(
+        self, offset: int, max_bytes: int, *, at_least_one: bool = True
+    ) -> tuple[LogRead, list[AbortedTransaction]]:
+        """The same below the last stable offset, and the transactions whose batches in it are to be left out.
+
+        Those are in the order in which they began. A batch belongs to one of them if it is of its producer, is
+        transactional, and lies between its first offset and its marker.
+        """
+        log = self._log or self.log
+        end = self.last_stable_offset if self.is_unstable else self.high_watermark
+        read = log.read(offset, max_bytes, end, at_least_one=at_least_one)
+        return read, log.aborted_between(offset, read.next_offset) if read.view else []
+
+    def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether this producer, with this epoch, has a transaction here that has not ended."""
+        transaction = (self._log or self.log).open_transaction(producer_id)
+        return transaction is not None and transaction.producer_epoch == producer_epoch
+
     def cold_start(self, offset: int) -> Callable[[], None] | None:
         """What a thread has to run before a read from `offset` can begin without waiting for the disk, if anything."""
         log = self._log or self.log
         return None if log.is_start_warm(offset) else partial(log.warm_start, offset)
+
+    def cold_aborted(self, offset: int) -> Callable[[], None] | None:
+        """The same for what `read_committed` has to know besides."""
+        log = self._log or self.log
+        return None if log.is_aborted_warm(offset) else partial(log.warm_aborted, offset)
 
     def watch(self, watcher: Watcher) -> None:
         if self._watchers is None:
@@ -389,6 +475,20 @@ class Partition:
         if self._awaited is None:
             self._awaited = deque()
         self._awaited.append(_Awaited(offset, timeout_ms, call))
+
+    def on_synced(self, offset: int, call: OnReached) -> None:
+        """Call once when everything below `offset` is on disk, also where the topic promises less; at once if it is."""
+        log = self._log or self.log
+        if log.synced_offset >= offset:
+            call(None)
+            return
+        if not log.is_writable:
+            call(_takes_no_more())
+            return
+        if self._awaited_syncs is None:
+            self._awaited_syncs = deque()
+        self._awaited_syncs.append(_Awaited(offset, WAIT_MS_MAX, call))
+        self._syncs.add(self)
 
 
 def _looked_into(
@@ -448,6 +548,15 @@ def _too_late(header: BatchHeader, now_ms: int) -> KafkaError:
         ErrorCode.INVALID_TIMESTAMP,
         f"timestamp {header.max_timestamp} is too far ahead of the server's time {now_ms}",
     )
+
+
+def _is_leaving() -> KafkaError:
+    # Producers look for the topic and send again: it is gone by then, or stays because it could not be deleted.
+    return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the topic is being deleted")
+
+
+def _kept(awaited: deque[_Awaited] | None, is_over: Callable[[_Awaited], bool]) -> deque[_Awaited] | None:
+    return deque(one for one in awaited or () if not is_over(one)) or None
 
 
 def _refuse_to_open() -> Log:

@@ -147,7 +147,7 @@ class Retention:
                 continue
             opened = partition.log
             aging = age_open_log(opened, partition.high_watermark, self._files)
-            limits = _limits(partition.settings)
+            limits = _limits(partition.settings, partition.high_watermark - partition.last_stable_offset)
             if aging.is_known(limits):
                 start = aging.judge(limits, now_ms).log_start_offset
                 outcome.append((partition, self._drop(partition, opened, start)))
@@ -285,13 +285,15 @@ def _has_leftovers(opened: Log) -> bool:
 
 def _ring_start(partition: Partition) -> int:
     messages = partition.settings.retention_messages
-    return ring_start(partition.log.log_start_offset, partition.high_watermark, messages)
+    return ring_start(partition.log.log_start_offset, partition.last_stable_offset, messages)
 
 
-def _limits(settings: TopicSettings) -> RetentionLimits:
-    return RetentionLimits(
-        settings.retention_ms, settings.retention_bytes, settings.retention_messages, settings.is_deleted
-    )
+def _limits(settings: TopicSettings, undecided: int = 0) -> RetentionLimits:
+    """A ring counts what can be read: so many offsets at the end are in, or behind, open transactions."""
+    messages = settings.retention_messages
+    if messages >= 0:
+        messages += undecided
+    return RetentionLimits(settings.retention_ms, settings.retention_bytes, messages, settings.is_deleted)
 
 
 def _judge_folder(one: _Closed, files: Files, now_ms: int) -> Verdict | None:

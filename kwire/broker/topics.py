@@ -21,6 +21,7 @@ from kwire.broker.catalogue import (
     HIDDEN_TOPICS,
     INTERNAL_TOPICS,
     OFFSETS_TOPIC,
+    TRANSACTIONS_TOPIC,
     Catalogue,
     TopicFacts,
     entry_value,
@@ -46,6 +47,7 @@ __all__ = [
     "NAME_LENGTH_MAX",
     "OFFSETS_TOPIC",
     "PARTITIONS_MAX",
+    "TRANSACTIONS_TOPIC",
     "NewTopic",
     "Topic",
     "Topics",
@@ -69,6 +71,9 @@ SETTINGS_PER_TURN = 500
 CROWDED_FACTOR = 2
 # Most topics of a large node are configured like many others, and share what was parsed for the first of them.
 SHARED_SETTINGS_MAX = 1000
+
+# What the coordinator of transactions writes at once, many times over.
+TRANSACTION_BATCH_BYTES_MAX = 4 * 1024 * 1024
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 _INTERNAL_LOOKS = {look(name): name for name in INTERNAL_TOPICS}
@@ -378,6 +383,8 @@ class Topics:
         """A topic as auto-creation makes it: `num.partitions`, no settings of its own, unless the server knows it."""
         if name == OFFSETS_TOPIC:
             return await self.offsets_topic()
+        if name == TRANSACTIONS_TOPIC:
+            return await self.transactions_topic()
         topic = self.get(name)
         if topic is None:
             new = NewTopic(name, self._config.topics.partition_count, {})
@@ -395,6 +402,19 @@ class Topics:
         }
         new = NewTopic(OFFSETS_TOPIC, groups.offsets_partition_count, configs)
         return self.get(OFFSETS_TOPIC) or await self._create_or_get(new)
+
+    async def transactions_topic(self) -> Topic:
+        """The topic in which transactions keep their state, made when the first transactional id is looked for."""
+        transactions = self._config.transactions
+        configs = {
+            "cleanup.policy": "compact",
+            "compression.type": "uncompressed",
+            # Whatever the node's own limit is: the end of a transaction has to fit in all cases.
+            "max.message.bytes": str(TRANSACTION_BATCH_BYTES_MAX),
+            "segment.bytes": str(transactions.segment_bytes),
+        }
+        new = NewTopic(TRANSACTIONS_TOPIC, transactions.partition_count, configs)
+        return self.get(TRANSACTIONS_TOPIC) or await self._create_or_get(new)
 
     async def events_topic(self) -> Topic:
         """The journal of the event store, made when the first event needs it; its retention follows the broker's."""
@@ -528,4 +548,16 @@ def _folder(partition: Partition) -> str:
 
 
 async def _to_the_end(change: Coroutine[Any, Any, R]) -> R:
-    return await asyncio.shield(asyncio.ensure_future(change))
+    task = asyncio.ensure_future(change)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        # Whoever asked has gone away, and nobody else will hear how it ended.
+        task.add_done_callback(_note_failure)
+        raise
+
+
+def _note_failure(change: "asyncio.Future[Any]") -> None:
+    error = None if change.cancelled() else change.exception()
+    if error is not None and not isinstance(error, KafkaError):  # a refusal was for the one who asked
+        log.error("a change of topics failed", exc_info=error)

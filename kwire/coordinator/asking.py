@@ -1,13 +1,14 @@
 """The one place where a coordinator's callback becomes something a handler can wait for."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
-from kwire.coordinator.group.coordinator import GroupCoordinator, NamesGroup
+from kwire.coordinator.runtime import Command
+from kwire.errors import ErrorCode, KafkaError
 
-# Groups that one request asks about in one turn of the loop; a request can name very many.
+# Groups, or transactional ids, that one request asks about in one turn of the loop; a request can name very many.
 ASKED_PER_TURN = 100
 
 A = TypeVar("A")
@@ -15,13 +16,29 @@ R = TypeVar("R")
 S = TypeVar("S")
 
 
-def answer_of(coordinator: GroupCoordinator, command: NamesGroup[A], shape: Callable[[A], R]) -> R | Awaitable[R]:
+class Coordinator(Protocol):
+    """Of groups, or of transactions: each takes the commands of its own."""
+
+    @property
+    def shard_keys(self) -> Sequence[str]:
+        """For each shard a name that falls on it."""
+        ...
+
+    def ask(self, command: Any, reply: Callable[[Any], None]) -> None: ...
+
+
+def answer_of(coordinator: Coordinator, command: Command[A], shape: Callable[[A], R]) -> R | Awaitable[R]:
     """Ask, and give the answer in the caller's shape: at once if it is already there, else as a future.
 
     Most heartbeats are answered within the call; they never cost a future.
     """
+    return answer_from(lambda reply: coordinator.ask(command, reply), shape)
+
+
+def answer_from(ask: Callable[[Callable[[A], None]], None], shape: Callable[[A], R]) -> R | Awaitable[R]:
+    """The same where asking takes several steps: `ask` is given what to call once with the answer."""
     slot = _Slot(shape)
-    coordinator.ask(command, slot.put)
+    ask(slot.put)
     return slot.take()
 
 
@@ -35,6 +52,34 @@ def all_of(responses: Iterable[R | Awaitable[R]], shape: Callable[[list[R]], S])
     if len(first) == ASKED_PER_TURN or any(isinstance(response, Awaitable) for response in first):
         return _gathered(first, left, shape)
     return shape([response for response in first if not isinstance(response, Awaitable)])
+
+
+class HasError(Protocol):
+    @property
+    def error(self) -> ErrorCode: ...
+
+
+E = TypeVar("E", bound=HasError)
+
+
+async def every_shard(coordinator: Coordinator, command_for: Callable[[str], Command[E]]) -> list[E]:
+    """What each shard says of all that it keeps. Raises KafkaError if one cannot: half a list would be a wrong one."""
+    answers = []
+    for shard_key in coordinator.shard_keys:
+        answer = answer_of(coordinator, command_for(shard_key), _as_it_is)
+        answers.append(await answer if isinstance(answer, Awaitable) else answer)
+        await asyncio.sleep(0)
+    for one in answers:
+        if one.error is ErrorCode.NOT_COORDINATOR:
+            # To look for another coordinator would not help: this node has them all.
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if one.error is not ErrorCode.NONE:
+            raise KafkaError(one.error)
+    return answers
+
+
+def _as_it_is(answer: A) -> A:
+    return answer
 
 
 async def _gathered(some: list[R | Awaitable[R]], left: Iterator[R | Awaitable[R]], shape: Callable[[list[R]], S]) -> S:

@@ -23,6 +23,7 @@ from kwire.web.rooms.metrics import room_families
 from kwire.web.route import TEXT, Answer, Route
 from kwire.web.services import WebServices
 from kwire.web.storage_metrics import storage_families
+from kwire.web.transaction_metrics import transaction_families
 from kwire.web.webhooks.metrics import webhook_families
 
 TOPIC_SERIES_MAX = 1000
@@ -56,6 +57,7 @@ class NodeCollector(Collector):
         yield from room_families(self._services)
         yield from webhook_families(self._services)
         yield from event_file_families(self._services)
+        yield from transaction_families(self._services)
         yield from self._loop()
         yield from self._process()
 

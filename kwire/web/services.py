@@ -19,6 +19,7 @@ from kwire.broker.topics import Topics
 from kwire.broker.webhooks.webhooks import Webhooks
 from kwire.clock import Clock
 from kwire.config import Config
+from kwire.coordinator.transaction.coordinator import TransactionCoordinator
 from kwire.coordinator.web_groups import WebGroups
 from kwire.metrics import LoopMetrics, ServerMetrics, StreamMetrics
 from kwire.web.groups.reports import GroupReports
@@ -49,6 +50,7 @@ class WebServices:
     partitioner: Partitioner
     stream_metrics: StreamMetrics
     take_over: "TakeOver"
+    transactions: TransactionCoordinator
     event_store: EventStore
     event_topics: EventTopics
     # None where they are not served.

@@ -22,6 +22,7 @@ from storage.segment import segment_name
 from storage.settings import LogSettings
 from tests.support.batches import read_all
 from tests.support.node import QuietNode, in_loop
+from tests.support.transactions import TransactionalProducer
 
 KEYS = 8
 # Eight records of a hundred bytes and more: a segment for each round over the keys.
@@ -384,26 +385,23 @@ async def test_groups_that_retention_took_whole_are_passed_over(tmp_path: Path) 
 
 
 @in_loop
-async def test_a_log_that_an_open_transaction_blocks_is_tried_again_when_it_has_grown(tmp_path: Path) -> None:
+async def test_what_lies_behind_an_open_transaction_is_not_cleaned_before_its_end(tmp_path: Path) -> None:
     with QuietNode(tmp_path) as node:
         partition = await compacted_topic(node)
-        batch = build_batch(
-            [Record(b"open", b"1", node.clock.now_ms())],
-            producer_id=1,
-            producer_epoch=0,
-            base_sequence=0,
-            is_transactional=True,
-        )
-        partition.append(memoryview(batch), parse_header(batch))
+        producer = TransactionalProducer(partition, 1)
+        producer.send_keyed()
         fill(node, partition)
         worker = InlineWorker()
         async with cleaning(node, worker) as cleaner:
             for _ in range(3):
                 assert not await cleaner.clean_one()
-            assert worker.runs == 1
             fill(node, partition)
-            await cleaner.clean_one()
-            assert worker.runs == 2
+            assert not await cleaner.clean_one()
+            assert worker.runs == 0
+            producer.commit()
+            fill(node, partition)
+            assert await cleaner.clean_one()
+            assert worker.runs == 1
             assert cleaner.failures == 0
 
 

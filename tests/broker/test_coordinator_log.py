@@ -1,13 +1,16 @@
 """The coordinators' log: what was appended comes back, all of it and in order."""
 
+import struct
+
 import pytest
 
 from kwire.broker import coordinator_log
 from kwire.broker.coordinator_log import CoordinatorLog
+from kwire.broker.internal_records import PendingRecord, Transaction, TransactionEnd
 from kwire.broker.topics import OFFSETS_TOPIC
 from kwire.errors import ErrorCode, KafkaError
-from storage.batch import Record, build_batch, check_batch
-from storage.errors import DamagedLog
+from storage.batch import Record, build_batch, check_batch, parse_header
+from storage.errors import CoordinatorFenced, DamagedLog, InvalidProducerEpoch
 from storage.reads import LogRead
 from tests.support.node import QuietNode, in_loop
 
@@ -71,7 +74,7 @@ async def test_replay_begins_where_the_log_begins(node: QuietNode) -> None:
     for number in range(4):
         log.append(0, [(f"{number}".encode(), b"")], node.clock.now_ms())
     topic.partitions[0].log.advance_log_start_offset(2)
-    assert [key for key, _ in log.replay(0)] == [b"2", b"3"]
+    assert [key for key, _ in log.plain_records(0)] == [b"2", b"3"]
 
 
 @in_loop
@@ -153,7 +156,69 @@ async def test_gap_before_something_damaged_ends_the_replay(node: QuietNode, mon
         return read(offset, max_bytes, min(upto, 2), at_least_one=at_least_one)
 
     monkeypatch.setattr(type(partition.log), "read", staticmethod(read_up_to_the_gap))
-    replay = log.replay(0)
+    replay = log.plain_records(0)
     assert [next(replay)[0] for _ in range(2)] == [b"0", b"1"]
     with pytest.raises(DamagedLog):
         next(replay)
+
+
+@pytest.mark.parametrize("replay_bytes", [1, 1024 * 1024])
+@in_loop
+async def test_transactions_come_back_as_such(
+    node: QuietNode, monkeypatch: pytest.MonkeyPatch, replay_bytes: int
+) -> None:
+    monkeypatch.setattr(coordinator_log, "REPLAY_BYTES", replay_bytes)
+    log = await open_log(node)
+    now_ms = node.clock.now_ms()
+    assert log.append(0, [(b"a", b"1")], now_ms) == 1
+    assert log.append_pending(0, Transaction(7, 0), [(b"a", b"2"), (b"b", b"2")], now_ms) == 3
+    assert log.append_pending(0, Transaction(8, 3), [(b"a", b"3")], now_ms) == 4
+    assert log.append_pending(0, Transaction(7, 0), [(b"c", b"4")], now_ms) == 5
+    assert log.append_marker(0, Transaction(7, 0), 0, True) == 6
+    assert log.append(0, [(b"a", None)], now_ms) == 7
+    assert log.append_marker(0, Transaction(8, 4), 0, False) == 8
+    expected = [
+        (b"a", b"1"),
+        PendingRecord(7, b"a", b"2"),
+        PendingRecord(7, b"b", b"2"),
+        PendingRecord(8, b"a", b"3"),
+        PendingRecord(7, b"c", b"4"),
+        TransactionEnd(7, True),
+        (b"a", None),
+        TransactionEnd(8, False),
+    ]
+    assert list(log.replay(0)) == expected
+    node.restart()
+    log = CoordinatorLog(node.topics, OFFSETS_TOPIC)
+    assert list(log.replay(0)) == expected
+    assert list(log.plain_records(0)) == [(b"a", b"1"), (b"a", None)]
+
+
+@in_loop
+async def test_producer_that_was_replaced_is_not_taken(node: QuietNode) -> None:
+    log = await open_log(node)
+    log.append_pending(0, Transaction(7, 0), [(b"a", b"")], 0)
+    log.append_marker(0, Transaction(7, 2), 5, False)
+    with pytest.raises(InvalidProducerEpoch):
+        log.append_pending(0, Transaction(7, 1), [(b"a", b"")], 0)
+    with pytest.raises(InvalidProducerEpoch):
+        log.append_marker(0, Transaction(7, 1), 5, True)
+    with pytest.raises(CoordinatorFenced):
+        log.append_marker(0, Transaction(7, 2), 4, True)
+    assert log.append_pending(0, Transaction(7, 2), [(b"b", b"")], 0) == 3
+    with pytest.raises(LookupError):
+        log.append_marker(10_000, Transaction(7, 2), 5, True)
+    assert [type(one) for one in log.replay(0)] == [PendingRecord, TransactionEnd, PendingRecord]
+
+
+@in_loop
+async def test_control_batch_of_another_kind_is_passed_over(node: QuietNode) -> None:
+    """A log that was once a Kafka broker's may hold such."""
+    log = await open_log(node)
+    topic = node.topics.get(OFFSETS_TOPIC)
+    assert topic is not None
+    leader_change = Record(struct.pack(">hh", 0, 2), b"", 0)
+    batch = memoryview(build_batch([leader_change], is_control=True))
+    topic.partitions[0].append(batch, parse_header(batch))
+    log.append(0, [(b"a", b"")], 0)
+    assert list(log.replay(0)) == [(b"a", b"")]

@@ -11,6 +11,7 @@ from storage.batch import check_batch, parse_header
 from storage.errors import DiskFailure
 from tests.support.batches import make_batch
 from tests.support.node import QuietNode, in_loop
+from tests.support.transactions import TransactionalProducer
 
 SECOND_MS = 1000
 
@@ -277,3 +278,27 @@ def test_times_inside_a_batch_lie_between_its_first_and_its_last(offset: int, ex
 def test_the_time_behind_a_gap_is_that_of_the_next_batch() -> None:
     header = parse_header(make_batch(3, timestamp_ms=1000))._replace(base_offset=10)
     assert time_of(header, 4) == 1000
+
+
+@in_loop
+async def test_what_is_not_decided_yet_keeps_nobody_waiting(tmp_path: Path) -> None:
+    with QuietNode(tmp_path) as node:
+        partition = await node.create_partition("t")
+        put(node, partition, age_ms=30_000)
+        producer = TransactionalProducer(partition, 7)
+        producer.send(3, now_ms=node.clock.now_ms() - 20_000)
+        put(node, partition, age_ms=10_000)
+        expected = [Lag(0, 5, 1, 30.0), Lag(0, 5, 0, 0.0), Lag(0, 5, 0, 0.0), Lag(0, 5, 0, 0.0)]
+        readers = [Reader("t", 0, offset) for offset in (0, 1, 3, 5)]
+        lags = lags_of(node)
+        assert await lags.measure(readers) == expected
+        park(node, partition)
+        assert await lags.measure(readers) == expected
+        node.restart()
+        # A checkpoint does not tell where the transaction began.
+        assert await lags_of(node).measure(readers) == expected
+        topic = node.topics.get("t")
+        assert topic is not None
+        producer.partition = topic.partitions[0]
+        producer.commit()
+        assert [one and one.offsets for one in await lags_of(node).measure(readers)] == [6, 5, 3, 1]

@@ -15,7 +15,7 @@ from kwire.broker.moves import Moves
 from kwire.broker.partition import Partition
 from kwire.broker.sync_rounds import SyncRounds
 from kwire.errors import ErrorCode, KafkaError
-from storage import moving
+from storage import copy_round, moving
 from storage.batch import check_batch
 from storage.errors import DiskFailure
 from storage.files import Files
@@ -164,7 +164,7 @@ async def test_a_switch_waits_for_the_end_of_a_sync(tmp_path: Path, monkeypatch:
 @in_loop
 async def test_the_old_folder_stays_for_a_while(tmp_path: Path) -> None:
     async with started(tmp_path) as node:
-        partition = await node.create_partition("t", file_delete_delay_ms="100")
+        partition = await node.create_partition("t", file_delete_delay_ms="1000")
         await reached(partition, put(partition))
         old = Path(partition.log.directory)
         await begin(node, partition)
@@ -411,7 +411,7 @@ async def test_a_partition_that_could_not_be_settled_does_not_move_again(
 async def test_a_log_that_was_put_away_meanwhile_is_copied_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(moving, "PIECE_BYTES", 400_000)
+    monkeypatch.setattr(copy_round, "PIECE_BYTES", 400_000)
     async with started(tmp_path) as node:
         partition = await node.create_partition("t")
         for _ in range(6):

@@ -20,6 +20,7 @@ from storage.log_ages import AgingLog, AgingSegment, age_closed_log
 from storage.segment import LogSegment
 from tests.support.batches import make_batch, run_now
 from tests.support.node import QuietNode, in_loop
+from tests.support.transactions import TransactionalProducer
 
 SEGMENT_BYTES = 1024 * 1024
 # Two of these fill a segment.
@@ -503,3 +504,35 @@ async def test_a_round_that_fails_is_not_the_last(node: QuietNode, monkeypatch: 
             await asyncio.sleep(0.001)
     kept.close()
     assert kept.failures >= 2
+
+
+@in_loop
+async def test_a_ring_round_takes_nothing_that_an_open_transaction_keeps(node: QuietNode) -> None:
+    partition = await node.create_partition("t", segment_bytes=str(SEGMENT_BYTES), kwire_retention_messages="4")
+    producer = TransactionalProducer(partition, 7)
+    for _ in range(4):
+        append(node, partition)
+    producer.send()
+    for _ in range(6):
+        append(node, partition)
+    with keeping(node) as kept:
+        await kept.ring_round()
+        await kept.round()
+        assert (partition.log.log_start_offset, partition.last_stable_offset) == (0, 4)
+        producer.commit()
+        assert partition.log.log_start_offset == 8
+        await kept.ring_round()
+        assert next(partition.log.segments()).base_offset > 4
+
+
+@in_loop
+async def test_age_lets_records_of_an_open_transaction_go(node: QuietNode) -> None:
+    """As in Kafka: a producer that hangs must not fill the disk."""
+    partition = await node.create_partition("t", segment_bytes=str(SEGMENT_BYTES), retention_ms=str(HOUR_MS))
+    TransactionalProducer(partition, 7).send(now_ms=node.clock.now_ms() - 3 * HOUR_MS)
+    for age_ms in (3 * HOUR_MS, 3 * HOUR_MS, 0, 0):
+        append(node, partition, age_ms)
+    with keeping(node) as kept:
+        await kept.round()
+    assert partition.log.log_start_offset > 0
+    assert partition.last_stable_offset == partition.log.log_start_offset

@@ -2,7 +2,9 @@
 
 import asyncio
 import errno
+import gc
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -385,13 +387,22 @@ async def test_internal_topics_are_made_by_the_server_alone(node: QuietNode, nam
     assert node.topics.get(name) is None
 
 
-@pytest.mark.parametrize("name", ["__transaction_state", "__share_group_state"])
+@pytest.mark.parametrize("name", ["__share_group_state"])
 @in_loop
 async def test_internal_topics_that_are_not_used_yet_are_not_made_on_demand(node: QuietNode, name: str) -> None:
     with pytest.raises(KafkaError) as refused:
         await node.topics.get_or_create(name)
     assert refused.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
     assert len(node.topics) == 0
+
+
+@in_loop
+async def test_transactions_topic_made_on_demand_is_as_transactions_need_it(tmp_path: Path) -> None:
+    with QuietNode(tmp_path, "num.partitions=4", "transaction.state.log.num.partitions=3") as node:
+        topic = await node.topics.get_or_create("__transaction_state")
+        assert (topic.is_internal, len(topic.partitions)) == (True, 3)
+        assert topic.configs["cleanup.policy"] == "compact"
+        assert await node.topics.transactions_topic() is topic
 
 
 @in_loop
@@ -492,3 +503,21 @@ async def test_logs_of_a_deleted_topic_are_not_open(node: QuietNode) -> None:
     assert list(node.topics.open_partitions) == [other]
     node.topics.touch(topic.partitions[0])
     assert list(node.topics.open_partitions) == [other]
+
+
+@in_loop
+async def test_refusal_that_nobody_waits_for_any_more_is_no_failure(node: QuietNode) -> None:
+    await node.create("t")
+    unheard: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: unheard.append(context))
+    async with node.topics._creating:
+        task = asyncio.ensure_future(node.topics.create([NewTopic("t", 1, {})]))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    del task
+    await node.create("another")  # one after the other: the refusal has been given by now
+    gc.collect()
+    assert unheard == []

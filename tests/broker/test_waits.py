@@ -1,14 +1,17 @@
 """Long polls: woken by enough bytes or by time, once, and gone without a trace."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
 from kwire.broker.partition import Partition
 from kwire.broker.waits import LongPoll
 from storage.batch import check_batch
-from tests.support.batches import make_batch
+from tests.support.batches import UnsyncedFiles, make_batch
+from tests.support.events import SyncLater
 from tests.support.node import QuietNode, in_loop
+from tests.support.transactions import TransactionalProducer
 
 # Far beyond what a test may take: only a wake can end such a wait.
 LONG_MS = 600_000
@@ -165,3 +168,88 @@ async def test_partition_named_twice_is_counted_once(node: QuietNode) -> None:
     assert done.count == 0
     poll.cancel()
     assert watcher_count(partition) == 0
+
+
+# --- for committed data
+
+
+@in_loop
+async def test_without_transactions_committed_data_is_waited_for_like_any(node: QuietNode) -> None:
+    first, second = (await node.create("t", 2)).partitions
+    done = Done()
+    poll = LongPoll([first, second], 250, LONG_MS, done, is_committed=True)
+    append(first)
+    append(second)
+    await turns()
+    assert done.count == 0
+    append(first)
+    await done.called()
+    assert not poll.is_guess
+
+
+@in_loop
+async def test_nothing_is_gained_behind_an_open_transaction_and_its_end_is_a_guess(node: QuietNode) -> None:
+    partition = await node.create_partition()
+    producer, other = TransactionalProducer(partition, 7), TransactionalProducer(partition, 8)
+    done, plain_done = Done(), Done()
+    poll = LongPoll([partition], 1, LONG_MS, done, is_committed=True)
+    LongPoll([partition], 1, LONG_MS, plain_done)
+    producer.send()
+    await plain_done.called()
+    for _ in range(3):
+        append(partition)
+        other.send()
+        other.commit()
+        await turns()
+        assert done.count == 0
+    producer.abort()
+    await done.called()
+    assert poll.is_guess
+    assert watcher_count(partition) == 0
+
+
+@in_loop
+async def test_a_transaction_that_was_open_before_is_waited_for_too(node: QuietNode) -> None:
+    partition = await node.create_partition()
+    first, second = TransactionalProducer(partition, 7), TransactionalProducer(partition, 8)
+    first.send()
+    second.send()
+    done = Done()
+    poll = LongPoll([partition], LONG_MS, LONG_MS, done, is_committed=True)
+    append(partition)
+    await turns()
+    assert done.count == 0
+    # What lies up to the second one may be read now; how much that is only a look can tell.
+    first.commit()
+    await done.called()
+    assert poll.is_guess
+
+
+@in_loop
+async def test_a_transaction_that_becomes_readable_with_its_end_is_counted(tmp_path: Path) -> None:
+    syncs = SyncLater(UnsyncedFiles())
+    with QuietNode(tmp_path, syncs=syncs) as node:
+        partition = await node.create_partition()
+        producer = TransactionalProducer(partition, 7)
+        done, other_done = Done(), Done()
+        poll = LongPoll([partition], 200, LONG_MS, done, is_committed=True)
+        LongPoll([partition], LONG_MS, LONG_MS, other_done, is_committed=True)
+        producer.send(value=b"x" * 200)
+        producer.commit()
+        await turns()
+        assert done.count == 0
+        syncs.run()
+        await done.called()
+        assert not poll.is_guess
+        assert other_done.count == 0
+
+
+@in_loop
+async def test_a_rise_without_bytes_ends_a_wait_for_committed_data(node: QuietNode) -> None:
+    topic = await node.create("t")
+    TransactionalProducer(topic.partitions[0], 7).send()
+    done = Done()
+    poll = LongPoll(topic.partitions, 1, LONG_MS, done, is_committed=True)
+    await node.topics.delete(topic)
+    await done.called()
+    assert not poll.is_guess

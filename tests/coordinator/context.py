@@ -31,6 +31,9 @@ class FakeTopics:
     async def offsets_topic(self) -> Any:
         self.created.append("__consumer_offsets")
 
+    async def transactions_topic(self) -> Any:
+        self.created.append("__transaction_state")
+
 
 def topic_id(name: str) -> bytes:
     return name.encode().ljust(16, b"\x01")

@@ -10,6 +10,8 @@ what was appended, which requests were answered and how, each behind the time in
 The first word after a request command is the name by which its answer appears. Other commands: `advance <ms>`,
 `show`, `restart`, `fail` and `heal` (appends), `hold` and `release` (commits), `settings` (first block only), `topic`
 and `consumers`. What consumer groups are asked is in `consumer_scenario.py`.
+
+A `commit` with a producer, `producer=7` or `producer=7:3` with its epoch, is part of a transaction; `end` ends one.
 """
 
 from collections.abc import Callable
@@ -18,6 +20,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from kwire.broker.internal_records import PendingRecord, Replayed, Transaction, TransactionEnd
 from kwire.coordinator.group.classic import ClassicGroup
 from kwire.coordinator.group.commands import (
     CommitOffsets,
@@ -49,6 +52,7 @@ from kwire.coordinator.group.embedded import read_assignment
 from kwire.coordinator.group.records import GroupMetadataRecord, OffsetCommitRecord, decode_record
 from kwire.coordinator.group.settings import MigrationPolicy
 from kwire.coordinator.group.subscriptions import subscribed_topics
+from kwire.errors import ErrorCode
 from kwire.wire.codec import encode_message
 from kwire.wire.consumer_protocol import (
     ConsumerProtocolAssignment,
@@ -57,13 +61,14 @@ from kwire.wire.consumer_protocol import (
     TopicPartition,
 )
 from kwire.wire.errors import WireError
+from kwire.wire.types import ZERO_UUID
 from tests.coordinator.consumer_scenario import (
     consumer_heartbeat,
     show_consumer_answer,
     show_consumer_group,
     show_consumer_record,
 )
-from tests.coordinator.world import World
+from tests.coordinator.world import World, all_pending
 
 DIVIDER = "----"
 Arguments = dict[str, str]
@@ -127,6 +132,10 @@ class Scenario:
         self._world.log.release()
 
     def _show(self, rest: list[str]) -> None:
+        for shard in self._world.groups.shards():
+            for producer_id, place, (committed, is_overtaken) in all_pending(shard):
+                shown = f"{place.group_id} {place.topic}-{place.partition} {committed.offset}"
+                self._trace.append(f"pending producer={producer_id} {shown}{' overtaken' * is_overtaken}")
         groups = sorted(self._world.groups.groups(), key=lambda group: group.group_id)
         for group in groups:
             self._trace.extend(_show_group(group))
@@ -222,25 +231,45 @@ class Scenario:
         offsets = []
         for one in asked["offsets"].split(","):
             topic, partition, offset, epoch = one.split(":")
-            offsets.append(OffsetToCommit(topic, int(partition), int(offset), int(epoch), asked.get("metadata", "")))
+            shape = self._world.topics.find(topic)
+            topic_id = ZERO_UUID if shape is None else shape.topic_id
+            metadata = asked.get("metadata", "")
+            offsets.append(OffsetToCommit(topic, int(partition), int(offset), int(epoch), metadata, topic_id))
         command = CommitOffsets(
             group_id=asked.get("group", "g"),
             generation_id=int(asked.get("generation", "-1")),
             member_id=asked.get("member", ""),
             group_instance_id=asked.get("instance"),
             retention_time_ms=int(asked.get("retention", "-1")),
+            knows_group_id_not_found=int(asked.get("version", "99")) >= 6,
+            transaction=_transaction(asked["producer"]) if "producer" in asked else None,
             offsets=offsets,
         )
         self._ask(rest[0], command)
 
+    def _end(self, rest: list[str]) -> None:
+        """The marker of a transaction, `result=commit` or `abort`, for the shard of a group."""
+        asked = _arguments(rest[1:])
+        groups, name = self._world.groups, rest[0]
+        assert name not in self._open, f"{name} still waits for an answer"
+        self._open.add(name)
+        groups.end_transaction(
+            groups.shard_of(asked.get("group", "g")),
+            *_transaction(asked["producer"]),
+            0,
+            {"commit": True, "abort": False}[asked["result"]],
+            lambda error: self._note_answer(name, ErrorCode.NONE if error is None else error.code),
+        )
+
     def _fetch(self, rest: list[str]) -> None:
-        """Topics as `topic:partition`; without any, everything."""
+        """Topics as `topic:partition`; without any, everything. `stable=yes` asks for stable ones."""
         asked = _arguments(rest[1:])
         pairs = [one.split(":") for one in asked["topics"].split(",")] if "topics" in asked else None
         topics = None if pairs is None else [TopicToFetch(topic, [int(partition)]) for topic, partition in pairs]
         command = FetchOffsets(
             group_id=asked.get("group", "g"),
             topics=topics,
+            require_stable="stable" in asked,
             member_id=asked.get("member"),
             member_epoch=int(asked.get("epoch", "-1")),
         )
@@ -285,19 +314,29 @@ class Scenario:
         self._trace.append(f"{self._world.now_ms} {name} {_show_answer(answer) if shown is None else shown}")
 
     def _note_appends(self) -> None:
-        for key, value in self._world.log.appended:
-            record = decode_record(key, value)
-            if isinstance(record, ConsumerGroupRecord):
-                shown = show_consumer_record(record, self._world.topics)
-            else:
-                shown = _show_record(key, value)
-            self._trace.append(f"{self._world.now_ms} append {shown}")
+        for one in self._world.log.appended:
+            self._trace.append(f"{self._world.now_ms} append {self._show_appended(one)}")
         self._world.log.appended.clear()
+
+    def _show_appended(self, one: Replayed) -> str:
+        if isinstance(one, TransactionEnd):
+            return f"{'COMMIT' if one.is_commit else 'ABORT'} producer={one.producer_id}"
+        if isinstance(one, PendingRecord):
+            return f"pending producer={one.producer_id} {_show_record(one.key, one.value)}"
+        record = decode_record(*one)
+        if isinstance(record, ConsumerGroupRecord):
+            return show_consumer_record(record, self._world.topics)
+        return _show_record(*one)
 
 
 def _arguments(words: list[str]) -> Arguments:
     pairs = (word.partition("=") for word in words)
     return {name: value for name, _, value in pairs}
+
+
+def _transaction(text: str) -> Transaction:
+    producer_id, _, epoch = text.partition(":")
+    return Transaction(int(producer_id), int(epoch or "0"))
 
 
 def _protocols(text: str) -> tuple[tuple[str, bytes], ...]:
@@ -381,7 +420,7 @@ def _show_answer(answer: object) -> str:
             offsets = [
                 f"{topic.topic}-{partition}={found.offset}/{found.leader_epoch}/{found.metadata!r}"
                 if found
-                else f"{topic.topic}-{partition}=none"
+                else f"{topic.topic}-{partition}={'unstable' if partition in topic.unstable else 'none'}"
                 for topic in answer.topics
                 for partition, found in topic.offsets
             ]

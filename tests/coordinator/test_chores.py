@@ -16,9 +16,10 @@ from kwire.coordinator.group.commands import (
 )
 from kwire.coordinator.group.coordinator import GroupCoordinator
 from kwire.coordinator.group.topics_view import TopicShape
+from kwire.coordinator.runtime import Transaction
 from kwire.errors import ErrorCode
 from kwire.wire.types import ZERO_UUID
-from tests.coordinator.world import World
+from tests.coordinator.world import World, all_pending
 
 ROUND_MS = 10_000
 RETENTION_MS = 100_000
@@ -314,3 +315,78 @@ def test_loading_stops_when_the_coordinator_closes() -> None:
     world.groups.load()
     world.groups.close()
     assert world.timers.live_count() == 0
+
+
+# With offsets of transactions
+
+
+def commit_pending(world: World, producer_id: int, group_id: str, *places: tuple[str, int], topic_id: bytes) -> None:
+    offsets = [OffsetToCommit(topic, partition, 2, topic_id=topic_id) for topic, partition in places]
+    errors: list[ErrorCode] = []
+    command = CommitOffsets(group_id=group_id, transaction=Transaction(producer_id, 0), offsets=offsets)
+    world.groups.ask(command, errors.extend)
+    assert errors == [ErrorCode.NONE] * len(places)
+
+
+def pending_places(world: World) -> set[tuple[str, str, int]]:
+    return {
+        (place.group_id, place.topic, place.partition)
+        for shard in world.groups.shards()
+        for _, place, _ in all_pending(shard)
+    }
+
+
+@pytest.mark.usefixtures("small_portions")
+def test_group_with_many_pending_offsets_goes_in_portions() -> None:
+    world = world_with()
+    commit(world, "g", *PLACES[:7])
+    commit_pending(world, 7, "g", *PLACES[4:], topic_id=ZERO_UUID)
+    commit_pending(world, 8, "g", *PLACES[::2], topic_id=ZERO_UUID)
+    answers = delete(world, "g")
+    assert not answers
+    assert pending_places(world)
+    world.timers.advance(1_000)
+    assert answers == [ErrorCode.NONE]
+    assert not pending_places(world)
+    assert world.durable() == {}
+    assert world.replayed() == {}
+
+
+@pytest.mark.usefixtures("small_portions")
+def test_pending_offsets_of_many_topics_that_are_gone_go_in_portions() -> None:
+    topics = ManualTopics(*"abcd")
+    world = world_with(topics)
+    for number, topic in enumerate("abcd"):
+        places = [place for place in PLACES if place[0] == topic]
+        topic_id = topics.known[topic].topic_id
+        commit(world, "g", *places[:3], topic_id=topic_id)
+        commit_pending(world, number, "g", *places[1:], topic_id=topic_id)
+    for name in "abd":
+        topics.change(name, None)
+    world.timers.advance(2 * chores.TOPICS_CHECK_MS)
+    assert fetched(world, "g") == [("c", 0), ("c", 1), ("c", 2)]
+    assert pending_places(world) == {("g", "c", partition) for partition in range(1, 5)}
+    assert world.durable() == world.replayed()
+
+
+@pytest.mark.usefixtures("small_portions")
+def test_disk_that_takes_nothing_does_not_keep_a_check_of_pending_offsets_going() -> None:
+    topics = ManualTopics("a")
+    world = world_with(topics)
+    places = [("a", partition) for partition in range(10)]
+    commit_pending(world, 7, "g", *places, topic_id=topics.known["a"].topic_id)
+    topics.change("a", None)
+    world.log.is_failing = True
+    world.timers.advance(ROUND_MS - 1, calls_max=100)
+    assert len(pending_places(world)) == 10
+
+
+def test_topic_with_pending_offsets_is_in_use() -> None:
+    world = world_with()
+    world.groups.load()
+    world.timers.advance(100)
+    assert not world.groups.has_offsets_in("t")
+    commit_pending(world, 7, "g", ("t", 0), topic_id=ZERO_UUID)
+    assert world.groups.has_offsets_in("t")
+    world.groups.end_transaction(world.groups.shard_of("g"), 7, 0, 0, False, lambda _: None)
+    assert not world.groups.has_offsets_in("t")

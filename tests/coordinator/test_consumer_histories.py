@@ -13,8 +13,8 @@ from kwire.coordinator.group.consumer.commands import ConsumerHeartbeat, Consume
 from kwire.coordinator.group.consumer.group import ConsumerGroup
 from kwire.coordinator.group.coordinator import NamesGroup
 from kwire.coordinator.group.settings import ConsumerSettings
-from kwire.coordinator.runtime import KeyValue
 from kwire.errors import ErrorCode
+from tests.coordinator.compaction import compacted
 from tests.coordinator.world import World
 
 SLOTS = 4
@@ -270,14 +270,6 @@ class ConsumerHistory(RuleBasedStateMachine):
             assert {topic_id: sorted(indexes) for topic_id, indexes in consumer.owned.items()} == has
             assert consumer.epoch == current.member_epoch
         self.world.groups.close()
-
-
-def compacted(records: list[KeyValue]) -> list[KeyValue]:
-    """What compaction leaves of a log: of each key the last record, and of what is gone nothing."""
-    last = {key: position for position, (key, _) in enumerate(records)}
-    return [
-        (key, value) for position, (key, value) in enumerate(records) if last[key] == position and value is not None
-    ]
 
 
 ConsumerHistory.TestCase.settings = settings(

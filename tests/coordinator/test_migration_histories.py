@@ -27,7 +27,7 @@ from kwire.coordinator.group.succession import AnyGroup
 from kwire.errors import ErrorCode
 from kwire.wire.codec import encode_message
 from kwire.wire.consumer_protocol import ConsumerProtocolSubscription, OwnedTopicPartition
-from tests.coordinator.test_consumer_histories import compacted
+from tests.coordinator.compaction import compacted
 from tests.coordinator.world import World
 
 SLOTS = 4

@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import pytest
 
+from kwire.broker.internal_records import TransactionEnd
 from kwire.coordinator import runtime
 from kwire.coordinator.group.commands import (
     CommitOffsets,
@@ -15,7 +16,7 @@ from kwire.coordinator.group.commands import (
 )
 from kwire.coordinator.group.commands import OffsetToCommit as Offset
 from kwire.coordinator.group.shard import GroupShard
-from kwire.coordinator.runtime import Moment, Result, java_hash
+from kwire.coordinator.runtime import Moment, Result, Transaction, java_hash
 from kwire.errors import ErrorCode, KafkaError
 from tests.coordinator.world import World
 
@@ -243,3 +244,133 @@ def test_command_whose_own_step_failed_does_not_come_in_the_way_of_others(monkey
 
     monkeypatch.setattr(GroupShard, "step", answer_both)
     assert commit(world, 1) == [ErrorCode.NONE]
+
+
+# Ends of transactions
+
+
+def commit_pending(world: World, offset: int, producer_id: int = 7) -> list[ErrorCode]:
+    answers: list[ErrorCode] = []
+    command = CommitOffsets(group_id="g", transaction=Transaction(producer_id, 0), offsets=[Offset("t", 0, offset)])
+    world.groups.ask(command, answers.extend)
+    return answers
+
+
+def end(world: World, is_commit: bool = True, *, producer_id: int = 7, shard: int | None = None) -> list[object]:
+    """`None` or an error code, when it is told."""
+    told: list[object] = []
+    index = world.groups.shard_of("g") if shard is None else shard
+    world.groups.end_transaction(
+        index, producer_id, 0, 0, is_commit, lambda error: told.append(None if error is None else error.code)
+    )
+    return told
+
+
+def test_end_that_comes_while_a_shard_is_loaded_waits_for_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    for offset in range(25):
+        commit_pending(world, offset)
+    commit_pending(world, 99, producer_id=8)
+    world.restart()
+    apply = GroupShard.apply_pending
+
+    def slow(shard: GroupShard, producer_id: int, key: bytes, value: bytes | None) -> None:
+        world.clock.advance(1)
+        apply(shard, producer_id, key, value)
+
+    monkeypatch.setattr(GroupShard, "apply_pending", slow)
+    # The first to ask for the shard, and one behind it.
+    first, second = end(world), end(world, False, producer_id=8)
+    assert (first, second) == ([], [])
+    world.timers.advance(100)
+    assert (first, second) == ([None], [None])
+    (answer,) = fetch(world)
+    assert [committed and committed.offset for _, committed in answer.topics[0].offsets] == [24]
+    assert not any(shard.offsets.pending for shard in world.groups.shards())
+    assert world.log.shards[world.groups.shard_of("g")][-2:] == [TransactionEnd(7, True), TransactionEnd(8, False)]
+
+
+def test_end_in_a_shard_that_cannot_be_read_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    commit_pending(world, 1)
+    shard = world.groups.shard_of("g")
+    whole = world.log.shards[shard]
+    world.log.shards[shard] = [(b"\x00\x01\x00", None), *whole]
+    world.restart()
+    assert end(world) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    # Also if that shows only after others have been waiting for it.
+    monkeypatch.setattr(runtime, "REPLAY_TURN_SECONDS", 0.0)
+    world.log.shards[shard] = [*whole, (b"\x00\x01\x00", None)]
+    told = end(world)
+    assert not told
+    world.timers.advance(100)
+    assert told == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    world.log.shards[shard] = whole
+    told = end(world)
+    world.timers.advance(100)
+    assert told == [None]
+
+
+def test_end_that_waits_is_told_when_the_coordinator_closes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "REPLAY_TURN_SECONDS", 0.0)
+    world = World()
+    commit_pending(world, 1)
+    world.timers.advance(100)
+    world.restart()
+    told = end(world)
+    assert not told
+    world.groups.close()
+    assert told == [ErrorCode.NOT_COORDINATOR]
+    assert end(world) == [ErrorCode.NOT_COORDINATOR]
+
+
+def test_too_many_ends_that_wait_are_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "REPLAY_TURN_SECONDS", 0.0)
+    monkeypatch.setattr(runtime, "WAITING_COMMANDS_MAX", 1)
+    world = World()
+    commit(world, 1)
+    world.timers.advance(100)
+    commit(world, 1)
+    world.restart()
+    first = end(world)
+    assert end(world) == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
+    world.timers.advance(100)
+    assert first == [None]
+
+
+def test_end_is_told_when_it_is_committed_or_will_not_be() -> None:
+    world = World()
+    commit_pending(world, 1)
+    world.log.is_holding = True
+    told = end(world)
+    assert not told
+    world.log.release()
+    assert told == [None]
+    world.log.is_holding = True
+    told = end(world)
+    world.log.release(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR))
+    assert told == [ErrorCode.KAFKA_STORAGE_ERROR]
+
+
+def test_end_where_there_is_no_such_partition_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    assert end(world, shard=world.groups.shard_count) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert end(world, shard=-1) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+    def missing(*_: object) -> int:
+        raise LookupError
+
+    monkeypatch.setattr(world.log, "append_marker", missing)
+    assert end(world) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+def test_read_waits_for_an_end_that_is_not_committed_yet() -> None:
+    world = World()
+    commit_pending(world, 5)
+    world.log.is_holding = True
+    end(world)
+    early = fetch(world)
+    assert not early
+    world.log.release()
+    (answer,) = early
+    assert [committed and committed.offset for _, committed in answer.topics[0].offsets] == [5]

@@ -1,19 +1,21 @@
 """A world for a coordinator in which nothing happens by itself: a log in memory, timers that a test moves on."""
 
 import heapq
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Self
 
+from kwire.broker.internal_records import PendingRecord, Replayed, Transaction, TransactionEnd
 from kwire.coordinator.group.commands import CommittedOffset
 from kwire.coordinator.group.consumer.group import ConsumerGroup
 from kwire.coordinator.group.coordinator import GroupCoordinator
+from kwire.coordinator.group.pending import Place
 from kwire.coordinator.group.records import GroupMetadataValue
 from kwire.coordinator.group.settings import ConsumerSettings, GroupSettings
 from kwire.coordinator.group.shard import GroupShard
 from kwire.coordinator.group.topics_view import TopicShape
 from kwire.coordinator.runtime import KeyValue
 from kwire.errors import KafkaError
-from storage.errors import DiskFailure
+from storage.errors import DiskFailure, InvalidProducerEpoch
 from tests.support.clock import ManualClock
 
 SHARD_COUNT = 4
@@ -51,13 +53,39 @@ class MemoryLog:
     """The internal topic: appends can be made to fail, commits can be held back."""
 
     def __init__(self) -> None:
-        self.shards: dict[int, list[KeyValue]] = {}
+        self.shards: dict[int, list[Replayed]] = {}
         self.is_failing = False
         self.is_holding = False
-        self.appended: list[KeyValue] = []
+        self.appended: list[Replayed] = []
+        # By shard and producer; as in a real log, nothing of an earlier one is taken.
+        self._epochs: dict[tuple[int, int], int] = {}
         self._held: list[Callable[[KafkaError | None], None]] = []
 
     def append(self, shard: int, records: Sequence[KeyValue], now_ms: int) -> int:
+        return self._append(shard, records)
+
+    def append_pending(self, shard: int, transaction: Transaction, records: Sequence[KeyValue], now_ms: int) -> int:
+        self._take_epoch(shard, transaction)
+        return self._append(shard, [PendingRecord(transaction.producer_id, key, value) for key, value in records])
+
+    def append_marker(self, shard: int, transaction: Transaction, coordinator_epoch: int, is_commit: bool) -> int:
+        self._take_epoch(shard, transaction)
+        return self._append(shard, [TransactionEnd(transaction.producer_id, is_commit)])
+
+    def count(self) -> int:
+        return sum(map(len, self.shards.values()))
+
+    def epoch_of(self, shard: int, producer_id: int) -> int:
+        return self._epochs.get((shard, producer_id), 0)
+
+    def _take_epoch(self, shard: int, transaction: Transaction) -> None:
+        producer_id, epoch = transaction
+        if epoch < self._epochs.get((shard, producer_id), 0):
+            raise InvalidProducerEpoch(f"producer {producer_id} came with epoch {epoch}")
+        if not self.is_failing:
+            self._epochs[shard, producer_id] = epoch
+
+    def _append(self, shard: int, records: Sequence[Replayed]) -> int:
         if self.is_failing:
             raise DiskFailure("no room")
         log = self.shards.setdefault(shard, [])
@@ -72,7 +100,10 @@ class MemoryLog:
         else:
             call(None)
 
-    def replay(self, shard: int) -> Iterator[KeyValue]:
+    def on_synced(self, shard: int, offset: int, call: Callable[[KafkaError | None], None]) -> None:
+        self.on_committed(shard, offset, call)
+
+    def replay(self, shard: int) -> Iterator[Replayed]:
         yield from list(self.shards.get(shard, ()))
 
     def release(self, error: KafkaError | None = None) -> None:
@@ -80,6 +111,13 @@ class MemoryLog:
         held, self._held = self._held, []
         for call in held:
             call(error)
+
+
+def plain(records: Iterable[Replayed]) -> Iterator[KeyValue]:
+    """Those of a coordinator to which nobody writes in transactions, which are all of its records."""
+    for one in records:
+        assert isinstance(one, tuple)
+        yield one
 
 
 class ManualTimer:
@@ -172,8 +210,13 @@ class World:
         shards = []
         for records in self.log.shards.values():
             shard = GroupShard(self.settings)
-            for key, value in records:
-                shard.apply(key, value)
+            for one in records:
+                if isinstance(one, PendingRecord):
+                    shard.apply_pending(one.producer_id, one.key, one.value)
+                elif isinstance(one, TransactionEnd):
+                    shard.end_transaction(one.producer_id, one.is_commit)
+                else:
+                    shard.apply(*one)
             shards.append(shard)
         return durable(shards)
 
@@ -186,6 +229,15 @@ def all_offsets(shard: GroupShard) -> Iterator[tuple[str, str, int, CommittedOff
         for topic, by_partition in topics.items():
             for partition, committed in by_partition.items():
                 yield group_id, topic, partition, committed
+
+
+def all_pending(shard: GroupShard) -> Iterator[tuple[int, Place, tuple[CommittedOffset, bool]]]:
+    """By producer and place, with whether a later commit has overtaken it."""
+    pending = shard.offsets.pending
+    for producer_id in pending.producer_ids():
+        for place in pending.of_producer(producer_id):
+            one = pending._at(*place)[producer_id]
+            yield producer_id, place, (one.committed, one.is_overtaken)
 
 
 def consumer_durable(group: ConsumerGroup) -> tuple[Any, ...]:
@@ -206,4 +258,6 @@ def durable(shards: Iterator[GroupShard] | list[GroupShard]) -> Durable:
                 state[f"group {group.group_id}"] = group.stored
         for group_id, topic, partition, committed in all_offsets(shard):
             state[f"offset {group_id} {topic}-{partition}"] = (committed,)
+        for producer_id, place, pending in all_pending(shard):
+            state[f"pending {producer_id} {place.group_id} {place.topic}-{place.partition}"] = pending
     return state

@@ -27,6 +27,7 @@ from kwire.broker.upkeep import Upkeep
 from kwire.broker.worker_process import WorkerProcess
 from kwire.coordinator.group.definitions import GroupDefinitions
 from kwire.coordinator.web_groups import WebGroups
+from kwire.errors import ErrorCode
 from kwire.handlers import HANDLERS
 from kwire.metrics import LATENCY_BOUNDS, LoopMetrics, ServerMetrics, StreamMetrics
 from kwire.node import Node
@@ -43,6 +44,7 @@ from storage.batch import check_batch
 from tests.server.frames import HOST, Client
 from tests.support.batches import make_batch, run_now
 from tests.support.node import QuietNode, in_loop, in_uvloop, running_node
+from tests.support.transactional_requests import sent, started
 
 API_VERSIONS = ApiVersionsRequest(client_software_name="test", client_software_version="1")
 
@@ -228,6 +230,7 @@ async def collected(node: QuietNode, server_metrics: ServerMetrics | None = None
         Partitioner(),
         stream_metrics,
         TakeOvers(stream_metrics, node.config.network.send_timeout_ms, node.config.web.socket_idle_timeout_ms),
+        transactions=node.transactions,
         event_store=node.event_store,
         event_topics=node.event_topics,
         webhooks=None,
@@ -319,3 +322,24 @@ async def test_buckets_of_a_histogram_add_up(tmp_path: Path) -> None:
         assert buckets[0.25] == 3
         assert buckets[0.5] == buckets[LATENCY_BOUNDS[-1]] == 4
         assert buckets[float("inf")] == latency.count == 5
+
+
+@in_loop
+async def test_open_transactions_and_the_age_of_the_oldest_are_told(tmp_path: Path) -> None:
+    with QuietNode(tmp_path) as node:
+        topic = await node.create("t")
+        for name in ("first", "second"):
+            producer = await started(node, name)
+            assert await sent(node, producer, topic, b"one") is ErrorCode.NONE
+            node.clock.advance(1000)
+        await started(node, "idle")
+        families = await collected(node)
+    told = {
+        name.removeprefix("kwire_coordinator_"): families[name].samples[0].value
+        for name in (
+            "kwire_coordinator_transactional_ids",
+            "kwire_coordinator_open_transactions",
+            "kwire_coordinator_oldest_transaction_seconds",
+        )
+    }
+    assert told == {"transactional_ids": 3, "open_transactions": 2, "oldest_transaction_seconds": 2.0}

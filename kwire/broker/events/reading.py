@@ -2,25 +2,37 @@
 
 A portion is bounded in events and bytes, also inside one large batch, so no read holds the loop for long. What would
 wait for the disk, or would take long to unfold, is handed back as `NeedsDisk`: a thread runs it, then the same read is
-made again. Nothing at or above the high watermark is ever read.
+made again.
+
+Events are committed data: nothing at or above the last stable offset is ever read, and what a transaction left that was
+aborted is passed over like its marker. Both have offsets, but there are no events at them, and no gap is told.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
 from kwire.broker.cold_reads import ColdReads
+from kwire.broker.events.aborted import AbortedBatches
 from kwire.broker.events.decoding import BatchCursor
 from kwire.broker.events.event import Event
 from kwire.broker.partition import Partition, code_of
 from kwire.errors import ErrorCode, KafkaError, OffsetOutOfRange
 from storage.batch import is_intact, parse_header
 from storage.errors import BudgetExceeded, CorruptBatch, LogClosed, QuarantinedRange, StorageError
-from storage.format import COMPRESSION_MASK, CONTROL_BIT, HEADER_BYTES, LENGTH_OVERHEAD, MIN_BATCH_LENGTH
+from storage.format import (
+    COMPRESSION_MASK,
+    CONTROL_BIT,
+    HEADER_BYTES,
+    LENGTH_OVERHEAD,
+    MIN_BATCH_LENGTH,
+    TRANSACTIONAL_BIT,
+)
 from storage.log import Log
 from storage.reads import LogRead
+from storage.transactions import AbortedTransaction
 
 PORTION_EVENTS = 500
 PORTION_BYTES = 1024 * 1024
@@ -29,8 +41,10 @@ VIEW_BYTES = 256 * 1024
 # What one call of `read_events` holds at most.
 READ_BYTES_MAX = 16 * 1024 * 1024
 
-# Batches that are passed over (markers, what compaction emptied) in one read; then others get their turn.
+# Batches that are passed over (markers, what was aborted, what compaction emptied) in one read, and views of the log
+# without a single event; then others get their turn.
 BATCHES_PER_READ = 2000
+VIEWS_PER_READ = 16
 # Under memory pressure pages may be gone again before they are read; after some tries the loop waits for them itself.
 WARM_UPS_MAX = 3
 # A compressed batch is unfolded on the loop if it is small, before and after; else by a thread.
@@ -67,9 +81,12 @@ def oldest_offset(partition: Partition) -> int:
 
 
 def newest_offset(partition: Partition) -> int:
-    """The last offset that can be read; one below the oldest if there is none."""
+    """The last offset that can be read; one below the oldest if there is none.
+
+    Like every offset it may have no event, or none any more: a transaction ends with a marker.
+    """
     _log_of(partition)
-    return partition.high_watermark - 1
+    return partition.last_stable_offset - 1
 
 
 class EventReader:
@@ -97,16 +114,19 @@ class EventReader:
         self._partition.is_fetched = True
         try:
             events: list[Event] = []
-            while not events:
+            batches = iter(range(BATCHES_PER_READ))
+            for _ in range(VIEWS_PER_READ):
                 found = self._find(min(bytes_max, VIEW_BYTES))
                 if isinstance(found, NeedsDisk):
                     return found
                 if found is None:
-                    break
-                needed = self._walk(found, events, count_max, bytes_max)
+                    return events
+                needed = self._walk(*found, batches, events, count_max, bytes_max)
                 if needed is not None:
                     return events or needed
-            return events
+                if events:
+                    return events
+            return NeedsDisk(_nothing)
         except QuarantinedRange as error:
             raise Unreadable(self.next_offset, error.end_offset, "the bytes on disk are damaged") from None
         except StorageError as error:
@@ -118,7 +138,7 @@ class EventReader:
         if isinstance(body, bytes) and len(body) > UNFOLDED_KEPT_BYTES:
             self._unfolded = None
 
-    def _find(self, max_bytes: int) -> LogRead | NeedsDisk | None:
+    def _find(self, max_bytes: int) -> tuple[LogRead, list[AbortedTransaction]] | NeedsDisk | None:
         """Batches from `next_offset` on that can be looked at without waiting; None at the head."""
         partition = self._partition
         log = partition.log
@@ -126,38 +146,54 @@ class EventReader:
             raise LogClosed("the topic is deleted")
         offset = self.next_offset
         if offset < log.log_start_offset:
-            raise OffsetOutOfRange(offset, log.log_start_offset, partition.high_watermark - 1)
-        if offset >= partition.high_watermark:
+            raise OffsetOutOfRange(offset, log.log_start_offset, partition.last_stable_offset - 1)
+        if offset >= partition.last_stable_offset:
             return None
-        warm_up = partition.cold_start(offset)
+        warm_up = partition.cold_start(offset) or partition.cold_aborted(offset)
         if warm_up is None or self._warm_ups >= WARM_UPS_MAX:
-            read = partition.read(offset, max_bytes)
+            read, aborted = partition.read_committed(offset, max_bytes)
             if not read.view:
-                self._tell_of_damage()
+                self._pass_gap()
                 return None
             warm_up = None if read.is_warm() else read.warm_up
             if warm_up is None or self._warm_ups >= WARM_UPS_MAX:
                 self._warm_ups = 0
-                return read
+                return read, aborted
         self._warm_ups += 1
         return NeedsDisk(warm_up)
 
-    def _tell_of_damage(self) -> None:
-        """There is something below the high watermark, but no batch up to it: a gap, and then damage."""
-        for one in self._partition.log.quarantined:
-            if one.end_offset > self.next_offset:
+    def _pass_gap(self) -> None:
+        """It is not at the head, but no batch lies before that: a gap that compaction left, and then damage, or what
+        may not be read yet."""
+        log, head = self._partition.log, self._partition.last_stable_offset
+        for one in log.quarantined:
+            if self.next_offset < one.end_offset and one.start_offset < head:
                 raise Unreadable(self.next_offset, one.end_offset, "the bytes on disk are damaged")
+        if head < log.log_end_offset:
+            self.next_offset = head
 
-    def _walk(self, read: LogRead, events: list[Event], count_max: int, bytes_max: int) -> NeedsDisk | None:
-        """Take events out of these batches; what a thread has to do if the next one cannot be opened here."""
+    def _walk(
+        self,
+        read: LogRead,
+        aborted: list[AbortedTransaction],
+        batches: Iterator[int],
+        events: list[Event],
+        count_max: int,
+        bytes_max: int,
+    ) -> NeedsDisk | None:
+        """Take events out of these batches; what a thread has to do if the next one cannot be opened here.
+
+        `batches` are as many as may be looked at.
+        """
         view, position = read.view, 0
         size = len(view)
+        left_out = AbortedBatches(aborted) if aborted else None
         taken_bytes = 0
-        for _ in range(BATCHES_PER_READ):
+        for _ in batches:
             next_offset = read.next_offset
             try:
                 header = parse_header(view, position)
-                base_offset, length, _, _, crc, attributes, last_delta, _, _, _, _, _, count = header
+                base_offset, length, _, _, crc, attributes, last_delta, _, _, producer_id, _, _, count = header
                 behind = position + length + LENGTH_OVERHEAD
                 if length < MIN_BATCH_LENGTH or behind > size or last_delta < 0:
                     raise CorruptBatch("no batch begins here")
@@ -167,7 +203,12 @@ class EventReader:
                     place = base_offset, crc
                     if place != self._place and not is_intact(batch):
                         raise CorruptBatch("the CRC does not fit the bytes")
-                    if count and not attributes & CONTROL_BIT:
+                    is_left_out = attributes & CONTROL_BIT or (
+                        left_out is not None
+                        and attributes & TRANSACTIONAL_BIT
+                        and left_out.has(producer_id, base_offset)
+                    )
+                    if count and not is_left_out:
                         codec = attributes & COMPRESSION_MASK
                         body = self._unfolded_body(place, codec, batch) if codec else bytes(batch[HEADER_BYTES:])
                         if body is None:

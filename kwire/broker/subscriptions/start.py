@@ -5,7 +5,7 @@
 | none | the head: only new events |
 | 0 | the oldest event there is |
 | N | that offset; below the oldest it is out of range, beyond the head the reader waits for it |
-| -N | so many offsets before the head, or the oldest if there are not so many |
+| -N | so many offsets before the head, or the oldest if there are not so many; what transactions leave does not count |
 
 `replay` alone asks for everything there is; `replay: false` asks for new events only, whatever else was said.
 `from_time` begins at the first event of that time or later, and at the head if there is none.
@@ -18,6 +18,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from kwire.broker.cold_reads import ColdReads
+from kwire.broker.events.counting_back import offset_of_last
 from kwire.broker.partition import Partition, code_of
 from kwire.broker.time_search import search_time
 from kwire.broker.topics import Topic
@@ -125,7 +126,7 @@ async def find_place(
 
     `epoch` is the incarnation that a reader who comes back has seen, if it says so: in another one it begins anew.
     """
-    oldest, head = _range_of(partition)
+    oldest, head, end = _range_of(partition)
     if epoch is not None and epoch != epoch_of(topic):
         return Place(oldest, False)
     kind, value = start
@@ -134,18 +135,20 @@ async def find_place(
     if kind is StartKind.OLDEST:
         return Place(oldest, True)
     if kind is StartKind.BACK:
-        return Place(max(head - value, oldest), True)
+        return Place(await offset_of_last(partition, value, cold_reads), True)
     if kind is StartKind.TIME:
         return Place(await _offset_for_time(partition, value, cold_reads), True)
     if value < oldest:
         raise OffsetOutOfRange(value, oldest, head - 1)
-    # Beyond the head: a log that was cut by a power failure may be shorter than its readers remember.
-    return Place(value, value <= head)
+    # Beyond the end: a log that was cut by a power failure may be shorter than its readers remember. Between the head
+    # and the end is what transactions have not decided yet.
+    return Place(value, value <= end)
 
 
-def _range_of(partition: Partition) -> tuple[int, int]:
+def _range_of(partition: Partition) -> tuple[int, int, int]:
+    """The oldest offset, that behind all that may be read as events, and that behind everything."""
     try:
-        return partition.log.log_start_offset, partition.high_watermark
+        return partition.log.log_start_offset, partition.last_stable_offset, partition.high_watermark
     except StorageError as error:
         raise KafkaError(code_of(error), str(error)) from error
 
@@ -154,7 +157,7 @@ async def _offset_for_time(partition: Partition, timestamp_ms: int, cold_reads: 
     outcome: TimestampAndOffset | StorageError | None = None
     for _ in range(SEARCHES_MAX):
         try:
-            search = search_time(partition.log, timestamp_ms, partition.high_watermark)
+            search = search_time(partition.log, timestamp_ms, partition.last_stable_offset)
             (outcome,) = await cold_reads.find([search])
             log = partition.log
         except StorageError as error:
@@ -164,6 +167,6 @@ async def _offset_for_time(partition: Partition, timestamp_ms: int, cold_reads: 
         if isinstance(outcome, StorageError):
             raise KafkaError(code_of(outcome), str(outcome)) from outcome
         if outcome is None:
-            return partition.high_watermark
+            return partition.last_stable_offset
         return max(outcome.offset, log.log_start_offset)
     raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, "the log was rewritten while it was searched, try again")

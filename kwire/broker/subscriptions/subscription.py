@@ -160,7 +160,7 @@ class Subscription:
         self._is_begun = False
         self._is_live = False
         # Everything below was there before it began: it is not caught up before that.
-        self._catch_up_to = tail.partition.high_watermark
+        self._catch_up_to = tail.partition.last_stable_offset
         self._reader: Reader | None = None
         self._is_fetching = False
         self._unwritable_since: float | None = None
@@ -259,7 +259,7 @@ class Subscription:
         try:
             events = reader.read()
         except Unreadable as error:
-            self.pass_over(Gap(self.position, error.to_offset - 1, DAMAGED))
+            self.pass_over(Gap(error.from_offset, error.to_offset - 1, DAMAGED))
         except OffsetOutOfRange as error:
             self.lose_up_to(error.oldest)
         except KafkaError as error:
@@ -436,7 +436,7 @@ class Subscription:
         if self._on_lag is OnLag.CATCHUP:
             self._is_live = self._is_lag_told = False
             self._unwritable_since = None
-            self._catch_up_to = self._tail.partition.high_watermark
+            self._catch_up_to = self._tail.partition.last_stable_offset
             self._tail.let_go(self)
         else:
             # One gap when the sink takes it, however long that lasts; meanwhile there is nothing to judge.

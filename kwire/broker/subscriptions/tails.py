@@ -103,7 +103,7 @@ class Tail:
         """`on_empty` is called when the last one has left, which is the end of the tail."""
         self.name = name
         self.partition = partition
-        self.head = partition.high_watermark
+        self.head = partition.last_stable_offset
         # Dictionaries for their order: whoever came first is served first.
         self.subscribers: dict[Subscription, None] = {}
         self.ready: dict[Subscription, None] = {}
@@ -244,7 +244,7 @@ class Tail:
             self._begin(self.subscribers, partial(_end, ROOM_NOT_FOUND, f"{self.name} was deleted"))
             return None
         if not self.ready and not self.blocked:
-            self._skip_to(partition.high_watermark)
+            self._skip_to(partition.last_stable_offset)
             return None
         reader = self._reader
         if reader is None:
@@ -252,7 +252,7 @@ class Tail:
         try:
             events = reader.read()
         except Unreadable as error:
-            self._pass_over(Gap(start, error.to_offset - 1, DAMAGED))
+            self._pass_over(Gap(error.from_offset, error.to_offset - 1, DAMAGED))
         except OffsetOutOfRange as error:
             self._lose(error)
         except KafkaError as error:
@@ -264,12 +264,12 @@ class Tail:
                 return None
             behind = reader.next_offset
             self.head = behind
-            self.has_more = self.has_more or behind < partition.high_watermark
+            self.has_more = self.has_more or behind < partition.last_stable_offset
             if behind > start:
                 self._recent.add(events, behind)
                 self._at = 0
                 return Portion(self.name, events, start, behind)
-            if behind < partition.high_watermark:
+            if behind < partition.last_stable_offset:
                 self._end_live(SUBSCRIPTION_FAILED, f"the log cannot be read from offset {start} on")
             return None
         return None

@@ -86,7 +86,7 @@ class Lane:
     @property
     def is_behind(self) -> bool:
         cursor, partition = self.cursor, self.partition
-        return cursor is not None and partition is not None and cursor.read_to < partition.high_watermark
+        return cursor is not None and partition is not None and cursor.read_to < partition.last_stable_offset
 
     def set_partition(self, partition: Partition | None) -> None:
         self.partition = partition
@@ -288,7 +288,9 @@ class Delivering:
             next_offset = reader.next_offset
         except Unreadable as error:
             lane.reader = None
-            self._skip(lane, Gap(start, error.to_offset, str(error)))
+            if error.from_offset > start:  # markers and the like lie before it, and are not missed
+                lane.consumer.add_events(lane.topic, [], error.from_offset)
+            self._skip(lane, Gap(error.from_offset, error.to_offset, str(error)))
             return True
         except OffsetOutOfRange as error:
             lane.reader = None
@@ -318,7 +320,8 @@ class Delivering:
         if partition is None:
             raise StorageError("the topic is gone")
         reader = EventReader(partition, offset)
-        while True:
+        # Not further than that: what was aborted is passed over, and the next event may be far away.
+        while reader.next_offset <= offset:
             try:
                 events = reader.read(1, 1)
             except (Unreadable, OffsetOutOfRange):
@@ -327,6 +330,7 @@ class Delivering:
                 await self._cold_reads.do([events.warm_up])
             else:
                 return events[0] if events and events[0].offset == offset else None
+        return None
 
     # --- time
 

@@ -57,9 +57,9 @@ class Dispatcher:
     def latest(self) -> str | None:
         """The id of the latest event, if there is one."""
         partition = self.partition
-        if partition is None or partition.high_watermark == 0:
+        if partition is None or partition.last_stable_offset == 0:
             return None
-        return str(EventId(self.name, partition.high_watermark - 1))
+        return str(EventId(self.name, partition.last_stable_offset - 1))
 
     def start(self) -> None:
         self._look()

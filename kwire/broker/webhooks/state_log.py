@@ -110,7 +110,7 @@ class TopicStateLog:
 
     async def open(self) -> Stored:
         stored: Stored = {}
-        for raw_key, raw_value in self._log.replay(SHARD):
+        for raw_key, raw_value in self._log.plain_records(SHARD):
             webhook_id, *parts = _decode(raw_key)
             records = stored.setdefault(webhook_id, {})
             if raw_value is None:

@@ -170,7 +170,7 @@ class Webhooks:
         for name, cursor in consumer.cursors.items():
             position = cursor.position
             partition = self.dispatchers[name].partition if name in self.dispatchers else None
-            pending = max(partition.high_watermark - position, 0) if partition is not None else 0
+            pending = max(partition.last_stable_offset - position, 0) if partition is not None else 0
             last = str(EventId(name, position - 1)) if position > 0 else None
             shown[name] = ShownPlace(last, pending, len(cursor.aside) + (cursor.head is not None))
         return shown

@@ -174,11 +174,13 @@ class _TopicsCheck:
             if not portion.has_room():
                 return False
             group_id = self._groups_left[0]
-            for partition, committed in self._offsets.of_topic(group_id, topic):
-                if committed.topic_id not in stale_ids:
+            for partition, topic_ids in self._offsets.ids_by_partition(group_id, topic):
+                # A tombstone takes out all that is committed or pending here. While some of it is for the topic of
+                # today it stays: when the transaction has ended, a later check finds what is left.
+                if not topic_ids <= stale_ids:
                     continue
                 if not portion.has_room():
-                    size = self._offsets.topic_count(group_id, topic)
+                    size = self._offsets.topic_place_count(group_id, topic)
                     if size != self._size:
                         self._size = size
                         return False
@@ -191,7 +193,10 @@ class _TopicsCheck:
 
 
 class _GroupEnd:
-    """Somebody deletes a group. It goes last, behind its offsets, so a group half deleted is still a group."""
+    """Somebody deletes a group. It goes last, behind its offsets, so a group half deleted is still a group.
+
+    Pending offsets go as well: a transaction that is committed afterwards does not bring the group back.
+    """
 
     def __init__(self, groups: Mapping[str, Group], offsets: CommittedOffsets, command: DeleteGroup) -> None:
         self._groups = groups
@@ -201,7 +206,7 @@ class _GroupEnd:
 
     def do(self, portion: Portion, moment: Moment, result: Result) -> bool:
         group_id = self._command.group_id
-        group, size = self._groups.get(group_id), self._offsets.count(group_id)
+        group, size = self._groups.get(group_id), self._offsets.place_count(group_id)
         if group is None and not size:
             error = ErrorCode.GROUP_ID_NOT_FOUND
         elif size == self._size:
@@ -212,7 +217,7 @@ class _GroupEnd:
             result.refuse(self._command, error)
             return True
         self._size = size
-        for topic, partition, _ in self._offsets.of_group(group_id):
+        for topic, partition in self._offsets.places(group_id):
             if not portion.has_room():
                 return False
             portion.add(offset_tombstone(group_id, topic, partition))
@@ -226,7 +231,8 @@ class _Round:
     """Look at every group once: offsets that nobody uses are kept for the retention time, then taken out of the log.
 
     A group without members goes with its last offset. An offset is in use while a member may come back to it: while the
-    group has members, unless it is known that none of them is subscribed to the topic.
+    group has members, unless it is known that none of them is subscribed to the topic; and while a transaction may be
+    about to replace it. A group in which a transaction has offsets stays.
     """
 
     def __init__(
@@ -264,7 +270,7 @@ class _Round:
                 return
             self._topics_left.popleft()
         # Somebody may have committed since the first topic was looked at: what counts is what there is now.
-        has_none_left = removed_count == self._offsets.count(group_id)
+        has_none_left = removed_count == self._offsets.count(group_id) and not self._offsets.pending.has_group(group_id)
         if group is not None and group.is_empty and not group.is_kept and has_none_left:
             result.records.extend(group.tombstones())
         self._groups_left.popleft()
@@ -278,7 +284,11 @@ class _Round:
         size = count = 0
         for partition, committed in self._offsets.of_topic(group_id, topic):
             size += 1
-            if not is_subscribed and self._is_expired(group, committed, moment):
+            if (
+                not is_subscribed
+                and self._is_expired(group, committed, moment)
+                and not self._offsets.pending.has(group_id, topic, partition)
+            ):
                 if not portion.has_room():
                     return self._come_back(group_id, topic, count)
                 portion.add(offset_tombstone(group_id, topic, partition))

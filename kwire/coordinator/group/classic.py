@@ -375,17 +375,22 @@ class ClassicGroup:
         return error
 
     def check_commit(self, command: CommitOffsets, moment: Moment) -> ErrorCode:
-        """Who may commit: a member of this generation, or anybody at all while the group is empty."""
+        """Who may commit: a member of this generation, or anybody at all while the group is empty.
+
+        In a transaction anybody may at any time who does not say who he is: before TxnOffsetCommit 3 nobody could.
+        """
         if command.generation_id < 0 and self.phase is Phase.EMPTY:
             return ErrorCode.NONE
         is_anonymous = command.member_id == UNKNOWN_MEMBER and command.group_instance_id is None
         if command.generation_id < 0 and is_anonymous:
-            return ErrorCode.UNKNOWN_MEMBER_ID
+            return ErrorCode.UNKNOWN_MEMBER_ID if command.transaction is None else ErrorCode.NONE
         error = self.check_member(command.member_id, command.group_instance_id)
         if error is not ErrorCode.NONE:
             return error
         if command.generation_id != self.generation_id:
             return ErrorCode.ILLEGAL_GENERATION
+        if command.transaction is not None:
+            return ErrorCode.NONE
         if self.phase is Phase.COMPLETING:
             # The member knows the new generation but not yet its new assignment: it may not speak for the old one.
             return ErrorCode.REBALANCE_IN_PROGRESS

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from msgspec import Struct, field
 
+from kwire.broker.internal_records import Transaction
 from kwire.coordinator.group.consumer.commands import CheckIn, CheckOut, ConsumerHeartbeat, DescribeConsumerGroup
 from kwire.coordinator.group.defined import AskFacts, DefineGroup
 from kwire.errors import ErrorCode
@@ -117,15 +118,21 @@ class OffsetToCommit(NamedTuple):
 
 
 class CommitOffsets(Struct, frozen=True, eq=False, kw_only=True):
-    """Answered by one error for each offset, in order."""
+    """Answered by one error for each offset, in order.
+
+    In a transaction the offsets are pending until it ends. Also then a member is asked who it is, if it says so; but a
+    rebalance is no reason to refuse, because whoever was replaced is fenced as a producer.
+    """
 
     group_id: str
     generation_id: int = NO_GENERATION
     member_id: str = UNKNOWN_MEMBER
     group_instance_id: str | None = None
     retention_time_ms: int = -1
-    # Since OffsetCommit 9 a generation of a group that does not exist is GROUP_ID_NOT_FOUND; before, it was illegal.
+    # Since OffsetCommit 9 a generation of a group that does not exist is GROUP_ID_NOT_FOUND; before, it was illegal. So
+    # it is with TxnOffsetCommit 6, which also brought STALE_MEMBER_EPOCH there.
     knows_group_id_not_found: bool = True
+    transaction: Transaction | None = None
     # By HTTP: without a member it is an administrator's, who may commit also while members work.
     is_by_web: bool = False
     offsets: Sequence[OffsetToCommit]
@@ -149,8 +156,11 @@ class TopicToFetch(Struct, frozen=True):
 
 
 class FetchedTopic(Struct, frozen=True):
+    """`unstable`: of these partitions nothing is told, because stable offsets were asked for and some are pending."""
+
     topic: str
     offsets: Sequence[tuple[int, CommittedOffset | None]]
+    unstable: frozenset[int] = frozenset()
 
 
 class FetchAnswer(Struct, frozen=True):
@@ -166,6 +176,7 @@ class FetchOffsets(Struct, frozen=True, eq=False, kw_only=True):
 
     group_id: str
     topics: Sequence[TopicToFetch] | None
+    require_stable: bool = False
     member_id: str | None = None
     member_epoch: int = -1
 

@@ -13,15 +13,21 @@ from kwire.coordinator.group.settings import GroupSettings
 from kwire.coordinator.group.shard import GroupShard
 from kwire.coordinator.group.succession import AnyGroup
 from kwire.coordinator.group.topics_view import TopicsView
-from kwire.coordinator.runtime import CallLater, Command, CoordinatorLog, CoordinatorRuntime, Timer
+from kwire.coordinator.runtime import (
+    CallLater,
+    Command,
+    CoordinatorLog,
+    CoordinatorRuntime,
+    Done,
+    Timer,
+    keys_of_shards,
+)
 from kwire.errors import ErrorCode, KafkaError
 
 # Between the loading of two shards, so that clients are served meanwhile.
 LOAD_PAUSE_SECONDS = 0.005
 # A kind that no group is of: who lists these only wants the shard to be loaded.
 NO_KIND = frozenset({"none"})
-# Names tried for each shard until one falls on it, many times what is ever needed.
-KEYS_PER_SHARD_MAX = 1_000
 
 A = TypeVar("A")
 Answer_co = TypeVar("Answer_co", covariant=True)
@@ -64,7 +70,7 @@ class GroupCoordinator:
         self._call_later = call_later
         self._loading: Timer | None = None
         # A name that falls on each shard: under it the shard can be asked about all of its groups.
-        self.shard_keys = _keys_of_shards(self.settings.offsets_topic_num_partitions, self._runtime.shard_of)
+        self.shard_keys = keys_of_shards(self.settings.offsets_topic_num_partitions, self._runtime.shard_of)
 
     def load(self) -> None:
         """Load every shard, one after the other: offsets expire also in groups that nobody asks for."""
@@ -83,6 +89,21 @@ class GroupCoordinator:
     def ask(self, command: NamesGroup[A], reply: Callable[[A], None]) -> None:
         """Put a command to its group; `reply` is called exactly once, possibly before this returns."""
         self._runtime.submit(command.group_id, command, reply)
+
+    def end_transaction(
+        self,
+        shard: int,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        is_commit: bool,
+        done: Done,
+    ) -> None:
+        """Write the marker of a transaction into this partition of the offsets topic: its offsets count, or are gone.
+
+        `done` is called once, possibly before this returns: with None when that is committed.
+        """
+        self._runtime.end_transaction(shard, producer_id, producer_epoch, coordinator_epoch, is_commit, done)
 
     def shard_of(self, group_id: str) -> int:
         """The partition of the offsets topic that holds a group."""
@@ -121,12 +142,3 @@ class GroupCoordinator:
         if self._loading is not None:
             self._loading.cancel()
         self._runtime.close()
-
-
-def _keys_of_shards(shard_count: int, shard_of: Callable[[str], int]) -> list[str]:
-    keys: dict[int, str] = {}
-    for number in range(shard_count * KEYS_PER_SHARD_MAX):
-        keys.setdefault(shard_of(str(number)), str(number))
-        if len(keys) == shard_count:
-            return [keys[shard] for shard in range(shard_count)]
-    raise ValueError(f"{shard_count} shards are too many to find a name for each")

@@ -1,6 +1,7 @@
 """Committed offsets: how far each group has come in each partition."""
 
-from collections.abc import Iterable, Iterator, KeysView
+from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
 
 from kwire.coordinator.group.commands import (
     CommitOffsets,
@@ -9,8 +10,10 @@ from kwire.coordinator.group.commands import (
     OffsetToCommit,
     TopicToFetch,
 )
+from kwire.coordinator.group.pending import PendingOffsets, Place
 from kwire.coordinator.group.records import OffsetCommitKey, OffsetCommitRecord, OffsetCommitValue, encode_offset_commit
 from kwire.coordinator.group.settings import GroupSettings
+from kwire.coordinator.group.topic_use import TopicUse
 from kwire.coordinator.runtime import KeyValue, Moment, Result
 from kwire.errors import ErrorCode
 
@@ -19,48 +22,51 @@ RETENTION_MS_MAX = 1 << 62
 
 
 class CommittedOffsets:
-    """All offsets of one shard, by group, topic and partition. Changes only in `apply`."""
+    """All offsets of one shard, by group, topic and partition. Changes only when a record is applied."""
 
-    __slots__ = ("_by_group", "_counts_by_topic", "_groups_by_topic", "_settings")
+    __slots__ = ("_by_group", "_settings", "_use", "pending")
 
     def __init__(self, settings: GroupSettings) -> None:
         self._settings = settings
         self._by_group: dict[str, dict[str, dict[int, CommittedOffset]]] = {}
-        # Who has offsets in a topic, so that the end of a topic is no reason to look at every group.
-        self._groups_by_topic: dict[str, dict[str, None]] = {}
-        # How many offsets were committed under which topic id: a name may have belonged to several topics.
-        self._counts_by_topic: dict[str, dict[bytes, int]] = {}
+        self._use = TopicUse()
+        # Those of transactions that have not ended. A group that has nothing else is a group already.
+        self.pending = PendingOffsets(self._use)
 
     @property
     def is_empty(self) -> bool:
-        return not self._by_group
+        return not self._by_group and not self.pending
 
     def has_any(self, group_id: str) -> bool:
-        return group_id in self._by_group
+        return group_id in self._by_group or self.pending.has_group(group_id)
 
     def has(self, group_id: str, topic: str, partition: int) -> bool:
-        return partition in self._by_group.get(group_id, {}).get(topic, {})
+        """Whether there is an offset to delete, be it only a pending one."""
+        is_committed = partition in self._by_group.get(group_id, {}).get(topic, {})
+        return is_committed or self.pending.has(group_id, topic, partition)
 
     def count(self, group_id: str) -> int:
+        """How many are committed."""
         return sum(map(len, self._by_group.get(group_id, {}).values()))
 
-    def group_ids(self) -> KeysView[str]:
-        return self._by_group.keys()
+    def group_ids(self) -> AbstractSet[str]:
+        return self._by_group.keys() | self.pending.group_ids() if self.pending else self._by_group.keys()
 
     def has_topic(self, topic: str) -> bool:
-        return topic in self._groups_by_topic
+        return topic in self._use
 
     def topics(self) -> list[str]:
-        return list(self._groups_by_topic)
+        return self._use.topics()
 
     def topic_ids(self, topic: str) -> frozenset[bytes]:
-        return frozenset(self._counts_by_topic.get(topic, ()))
+        """Under which ids offsets were committed, or are pending."""
+        return self._use.topic_ids(topic)
 
     def groups_of(self, topic: str) -> list[str]:
-        return list(self._groups_by_topic.get(topic, ()))
+        return self._use.groups_of(topic)
 
     def of_group(self, group_id: str) -> Iterator[tuple[str, int, CommittedOffset]]:
-        """All offsets of a group: topic, partition, and what was committed."""
+        """All that a group has committed: topic, partition, and what."""
         for topic, by_partition in self._by_group.get(group_id, {}).items():
             for partition, committed in by_partition.items():
                 yield topic, partition, committed
@@ -74,6 +80,39 @@ class CommittedOffsets:
     def of_topic(self, group_id: str, topic: str) -> Iterator[tuple[int, CommittedOffset]]:
         yield from self._by_group.get(group_id, {}).get(topic, {}).items()
 
+    # Committed or pending: what a deletion takes out
+
+    def places(self, group_id: str) -> Iterator[tuple[str, int]]:
+        """Every topic and partition for which something is committed or pending, once."""
+        topics = self._by_group.get(group_id, {})
+        for topic in (*topics, *(one for one in self.pending.topics_of(group_id) if one not in topics)):
+            for partition, _ in self.ids_by_partition(group_id, topic):
+                yield topic, partition
+
+    def place_count(self, group_id: str) -> int:
+        if not self.pending.has_group(group_id):
+            return self.count(group_id)
+        return sum(1 for _ in self.places(group_id))
+
+    def topic_place_count(self, group_id: str, topic: str) -> int:
+        by_partition = self._by_group.get(group_id, {}).get(topic, {})
+        only_pending = (one for one, _ in self.pending.of_topic(group_id, topic) if one not in by_partition)
+        return len(by_partition) + sum(1 for _ in only_pending)
+
+    def ids_by_partition(self, group_id: str, topic: str) -> Iterator[tuple[int, AbstractSet[bytes]]]:
+        """For each partition, the topic ids under which something is committed or pending."""
+        by_partition = self._by_group.get(group_id, {}).get(topic, {})
+        pending = {
+            partition: {one.topic_id for one in found} for partition, found in self.pending.of_topic(group_id, topic)
+        }
+        for partition, committed in by_partition.items():
+            yield partition, {committed.topic_id, *pending.get(partition, ())}
+        for partition, topic_ids in pending.items():
+            if partition not in by_partition:
+                yield partition, topic_ids
+
+    # Deciding
+
     def commit(self, command: CommitOffsets, moment: Moment, result: Result) -> None:
         """Store what may be stored; the caller has checked that this client may commit at all."""
         errors = []
@@ -83,42 +122,65 @@ class CommittedOffsets:
             else:
                 errors.append(ErrorCode.NONE)
                 result.records.append(_to_record(command, asked, moment))
+        result.transaction = command.transaction
         result.reply(command, errors)
 
-    def fetch(self, group_id: str, topics: Iterable[TopicToFetch] | None) -> list[FetchedTopic]:
+    def fetch(
+        self, group_id: str, topics: Iterable[TopicToFetch] | None, require_stable: bool = False
+    ) -> list[FetchedTopic]:
         committed = self._by_group.get(group_id, {})
-        if topics is None:
-            return [FetchedTopic(topic, sorted(by_partition.items())) for topic, by_partition in committed.items()]
         fetched = []
-        for asked in topics:
-            by_partition = committed.get(asked.topic, {})
-            offsets = [(partition, by_partition.get(partition)) for partition in asked.partitions]
-            fetched.append(FetchedTopic(asked.topic, offsets))
+        if topics is None:
+            for topic, by_partition in committed.items():
+                fetched.append(FetchedTopic(topic, sorted(by_partition.items())))
+        else:
+            for asked in topics:
+                by_partition = committed.get(asked.topic, {})
+                offsets = [(partition, by_partition.get(partition)) for partition in asked.partitions]
+                fetched.append(FetchedTopic(asked.topic, offsets))
+        if require_stable and self.pending.has_group(group_id):
+            return [self._without_unstable(group_id, one) for one in fetched]
         return fetched
+
+    def _without_unstable(self, group_id: str, fetched: FetchedTopic) -> FetchedTopic:
+        """Whoever asks for stable offsets is not told one that a transaction may be about to replace."""
+        unstable = frozenset(
+            partition for partition, _ in fetched.offsets if self.pending.has(group_id, fetched.topic, partition)
+        )
+        stable = [(partition, None if partition in unstable else found) for partition, found in fetched.offsets]
+        return FetchedTopic(fetched.topic, stable, unstable)
+
+    # What the log says
 
     def apply(self, record: OffsetCommitRecord) -> None:
         key, value = record.key, record.value
         if value is None:
             self._remove(key.group, key.topic, key.partition)
+            if self.pending:
+                self.pending.drop(key.group, key.topic, key.partition)
             return
-        topics = self._by_group.setdefault(key.group, {})
-        by_partition = topics.get(key.topic)
+        self._put(key.group, key.topic, key.partition, _committed(value))
+        if self.pending:
+            self.pending.overtake(key.group, key.topic, key.partition)
+
+    def apply_pending(self, producer_id: int, key: OffsetCommitKey, value: OffsetCommitValue) -> None:
+        self.pending.put(producer_id, Place(key.group, key.topic, key.partition), _committed(value))
+
+    def end_transaction(self, producer_id: int, is_commit: bool) -> None:
+        for place, committed in self.pending.end(producer_id, is_commit):
+            self._put(*place, committed)
+
+    def _put(self, group_id: str, topic: str, partition: int, committed: CommittedOffset) -> None:
+        topics = self._by_group.setdefault(group_id, {})
+        by_partition = topics.get(topic)
         if by_partition is None:
-            by_partition = topics[key.topic] = {}
-            self._groups_by_topic.setdefault(key.topic, {})[key.group] = None
-        before = by_partition.get(key.partition)
-        by_partition[key.partition] = CommittedOffset(
-            value.offset,
-            value.leader_epoch,
-            value.metadata,
-            value.commit_timestamp,
-            value.expire_timestamp,
-            value.topic_id,
-        )
-        if before is None or before.topic_id != value.topic_id:
-            self._count(key.topic, value.topic_id, 1)
+            by_partition = topics[topic] = {}
+        before = by_partition.get(partition)
+        by_partition[partition] = committed
+        if before is None or before.topic_id != committed.topic_id:
+            self._use.add(topic, group_id, committed.topic_id)
             if before is not None:
-                self._count(key.topic, before.topic_id, -1)
+                self._use.remove(topic, group_id, before.topic_id)
 
     def _remove(self, group_id: str, topic: str, partition: int) -> None:
         topics = self._by_group.get(group_id, {})
@@ -126,27 +188,26 @@ class CommittedOffsets:
         removed = by_partition.pop(partition, None)
         if removed is None:
             return
-        self._count(topic, removed.topic_id, -1)
+        self._use.remove(topic, group_id, removed.topic_id)
         if not by_partition:
             del topics[topic]
-            groups = self._groups_by_topic[topic]
-            del groups[group_id]
-            if not groups:
-                del self._groups_by_topic[topic]
             if not topics:
                 del self._by_group[group_id]
-
-    def _count(self, topic: str, topic_id: bytes, more: int) -> None:
-        counts = self._counts_by_topic.setdefault(topic, {})
-        counts[topic_id] = counts.get(topic_id, 0) + more
-        if not counts[topic_id]:
-            del counts[topic_id]
-            if not counts:
-                del self._counts_by_topic[topic]
 
 
 def offset_tombstone(group_id: str, topic: str, partition: int) -> KeyValue:
     return encode_offset_commit(OffsetCommitKey(group=group_id, topic=topic, partition=partition), None)
+
+
+def _committed(value: OffsetCommitValue) -> CommittedOffset:
+    return CommittedOffset(
+        value.offset,
+        value.leader_epoch,
+        value.metadata,
+        value.commit_timestamp,
+        value.expire_timestamp,
+        value.topic_id,
+    )
 
 
 def _to_record(command: CommitOffsets, asked: OffsetToCommit, moment: Moment) -> KeyValue:

@@ -125,6 +125,17 @@ class GroupShard:
         elif isinstance(record, ConsumerGroupRecord):
             self._consumers.apply(record)
 
+    def apply_pending(self, producer_id: int, key: bytes, value: bytes | None) -> None:
+        """A record of a transaction. Only offsets wait for its end, and only offsets are written in transactions."""
+        record = decode_record(key, value)
+        if isinstance(record, OffsetCommitRecord) and record.value is not None:
+            self.offsets.apply_pending(producer_id, record.key, record.value)
+        else:
+            self.apply(key, value)
+
+    def end_transaction(self, producer_id: int, is_commit: bool) -> None:
+        self.offsets.end_transaction(producer_id, is_commit)
+
     def loaded(self, moment: Moment) -> None:
         for group in self.groups.values():
             group.loaded(moment)
@@ -205,6 +216,9 @@ class GroupShard:
 
     def _commit(self, command: CommitOffsets, moment: Moment, result: Result) -> None:
         """A group nobody joined may have offsets too: a consumer that assigns itself commits without a generation."""
+        if command.transaction is not None and not command.group_id:
+            result.refuse(command, ErrorCode.INVALID_GROUP_ID)
+            return
         group = self.groups.get(command.group_id)
         if isinstance(group, ConsumerGroup):
             commit(group, self.offsets, command, moment, result)
@@ -219,7 +233,8 @@ class GroupShard:
         group = self.groups.get(command.group_id)
         error = group.check_fetch(command) if isinstance(group, ConsumerGroup) else ErrorCode.NONE
         if error is ErrorCode.NONE:
-            result.reply(command, FetchAnswer(error, self.offsets.fetch(command.group_id, command.topics)))
+            found = self.offsets.fetch(command.group_id, command.topics, command.require_stable)
+            result.reply(command, FetchAnswer(error, found))
         else:
             result.refuse(command, error)
 

@@ -4,9 +4,9 @@ what each of them reads, and each committed offset with its lag.
 The list comes in pages, in the order of group ids: `limit` groups behind `after`; `next` is what to give as `after` for
 the page that follows, and null on the last one. A page ends early when its groups have many offsets.
 
-Lag is in offsets (to the high watermark) and in seconds (since the first record that was not passed yet came; 0 for who
-has caught up). It is null where nobody knows: no such partition, a record without a time, or a disk that has not been
-asked yet, because each request asks only so much of it; then the next one knows.
+Lag is in offsets (to the last stable offset) and in seconds (since the first record that was not passed yet came; 0 for
+who has caught up). It is null where nobody knows: no such partition, a record without a time, or a disk that has not
+been asked yet, because each request asks only so much of it; then the next one knows.
 
 Errors are `{"error": {"code", "message"}}` with Kafka's name of the code.
 """

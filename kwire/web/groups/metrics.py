@@ -63,7 +63,7 @@ async def group_text(groups: GroupReports) -> bytes:
         ),
         await _family(
             "kwire_group_lag_offsets",
-            "Offsets between what a group has committed and the high watermark.",
+            "Offsets between what a group has committed and the last stable offset.",
             _lag_samples(reports, in_seconds=False),
         ),
         await _family(

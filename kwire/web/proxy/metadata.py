@@ -59,7 +59,7 @@ class TopicDescription(msgspec.Struct, kw_only=True):
 
 
 class PartitionOffsets(msgspec.Struct, kw_only=True):
-    """The first offset that can be read, and the one that the next record gets."""
+    """The first offset that can be read, and the one behind the last."""
 
     beginning_offset: int
     end_offset: int

@@ -13,6 +13,7 @@ from typing import Annotated
 import msgspec
 from aiohttp import web
 
+from kwire.broker.events.counting_back import offset_of_last
 from kwire.broker.events.reading import PORTION_BYTES, PORTION_EVENTS, newest_offset, oldest_offset, read_events
 from kwire.broker.rooms.rooms import Room
 from kwire.errors import EventNotFound, KafkaError, OffsetOutOfRange
@@ -136,7 +137,7 @@ async def one_event(services: WebServices, request: web.Request) -> web.Response
     offset = number_in_path(request, "offset")
     room = services.rooms.get(request.match_info["room"])
     try:
-        events = await read_events(room.partition, offset, 1, services.reads)
+        events = await read_events(room.partition, offset, 1, services.reads, to_offset=offset)
     except OffsetOutOfRange:
         events = []
     if not events or events[0].offset != offset:
@@ -150,13 +151,14 @@ async def history_of(
 ) -> HistoryPart:
     """Raises OffsetOutOfRange for a start that retention has taken; one beyond the end is simply empty."""
     partition = room.partition
-    oldest, newest = oldest_offset(partition), newest_offset(partition)
-    if not from_offset:
-        start = oldest
-    elif from_offset < 0:
-        start = max(oldest, newest + 1 + from_offset)
+    if from_offset is not None and from_offset < 0:
+        start = await offset_of_last(partition, -from_offset, services.reads)
+        # Others had their turn meanwhile.
+        oldest, newest = oldest_offset(partition), newest_offset(partition)
+        start = max(start, oldest)
     else:
-        start = from_offset
+        oldest, newest = oldest_offset(partition), newest_offset(partition)
+        start = from_offset or oldest
     if start < oldest:
         raise OffsetOutOfRange(start, oldest, newest)
     end = newest if to_offset is None else min(newest, to_offset)

@@ -19,6 +19,7 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 from aiohttp import web
 
+from kwire.broker.events.counting_back import offset_of_last
 from kwire.broker.events.event import EMPTY, TYPE_BYTES_MAX, Event, NewEvent, checked_json, record_of
 from kwire.broker.events.publishing import Outcome
 from kwire.broker.events.reading import PORTION_BYTES, EventReader, NeedsDisk, newest_offset, oldest_offset
@@ -234,7 +235,7 @@ async def consume(services: WebServices, request: web.Request) -> web.Response:
     asked = await optional_body_of(request, Consume)
     topic = find_topic(services, request)
     partition = find_partition(topic, request)
-    reader = EventReader(partition, _start(partition, asked.from_offset))
+    reader = EventReader(partition, await _start(services, partition, asked.from_offset))
     portions: list[bytes] = []
     count = bytes_taken = 0
     while count < asked.limit and bytes_taken < CONSUME_BYTES_MAX:
@@ -260,14 +261,14 @@ async def consume(services: WebServices, request: web.Request) -> web.Response:
     return web.Response(body=b"".join((head, b",".join(portions), tail)), content_type="application/json")
 
 
-def _start(partition: Partition, from_offset: int | None) -> int:
-    oldest, end = oldest_offset(partition), newest_offset(partition) + 1
+async def _start(services: WebServices, partition: Partition, from_offset: int | None) -> int:
+    oldest = oldest_offset(partition)
     if not from_offset:
         return oldest
     if from_offset < 0:
-        return max(oldest, end + from_offset)
+        return await offset_of_last(partition, -from_offset, services.reads)
     if from_offset < oldest:
-        raise OffsetOutOfRange(from_offset, oldest, end - 1)
+        raise OffsetOutOfRange(from_offset, oldest, newest_offset(partition))
     return from_offset
 
 

@@ -32,6 +32,7 @@ from storage.quarantine import Quarantine
 from tests.support.batches import UnsyncedFiles, make_batch
 from tests.support.events import Publishing, append, lone_partition, read_all
 from tests.support.new_segments import write_new_segment
+from tests.support.transactions import TransactionalProducer
 
 CODECS = [NONE, GZIP, SNAPPY, LZ4, ZSTD]
 NOW_MS = 1_700_000_000_000
@@ -63,16 +64,22 @@ class Twin:
     end: int = 0
     start: int = 0
     damaged: list[range] = field(default_factory=list)
+    # The offsets that each producer has in its open transaction.
+    undecided: dict[int, list[int]] = field(default_factory=dict)
 
     def add(self, event_type: str, data: bytes) -> None:
         self.events[self.end] = event_type, data
         self.end += 1
 
+    @property
+    def stable_end(self) -> int:
+        return max(self.start, min([self.end, *(offsets[0] for offsets in self.undecided.values())]))
+
     def expected(self, offset: int) -> list[tuple[int, str, bytes]]:
         return [
             (at, *event)
             for at, event in sorted(self.events.items())
-            if at >= max(offset, self.start) and not any(at in gone for gone in self.damaged)
+            if max(offset, self.start) <= at < self.stable_end and not any(at in gone for gone in self.damaged)
         ]
 
 
@@ -83,7 +90,12 @@ others = st.sampled_from([("marker", None), ("roll", None)])
 advances = st.tuples(st.just("advance"), st.integers(0, 30))
 compactions = st.tuples(st.just("compact"), st.integers(1, 3))
 quarantines = st.tuples(st.just("quarantine"), st.integers(0, 5))
-steps = st.lists(publishes | foreign | others | advances | compactions | quarantines, max_size=25)
+producers = st.integers(1, 3)
+in_transactions = st.tuples(st.just("send"), st.tuples(producers, st.integers(1, 5), st.sampled_from(CODECS)))
+ends = st.tuples(st.just("end"), st.tuples(producers, st.booleans()))
+steps = st.lists(
+    publishes | foreign | in_transactions | ends | others | advances | compactions | quarantines, max_size=25
+)
 
 
 class World:
@@ -92,6 +104,7 @@ class World:
         self.partition = lone_partition(directory, files=self.files)
         self.publishing = Publishing()
         self.twin = Twin()
+        self.producers = {number: TransactionalProducer(self.partition, number) for number in range(1, 4)}
         self.is_hurt = False
 
     def do(self, step: str, how: object) -> None:
@@ -112,9 +125,26 @@ class World:
             self.twin.add("message", b"%d" % self.twin.end)
 
     def _marker(self, _: None) -> None:
-        batch = memoryview(build_batch([Record(b"\x00\x00\x00\x01", b"\x00" * 6, NOW_MS)], is_control=True))
-        self.partition.append(batch, parse_header(batch))
+        """Of a producer that has written nothing."""
+        assert self.partition.append_marker(99, 0, 0, True).base_offset == self.twin.end
         self.twin.end += 1
+
+    def _send(self, how: tuple[int, int, int]) -> None:
+        number, count, codec = how
+        records = [Record(None, b"%d" % (self.twin.end + at), NOW_MS) for at in range(count)]
+        assert self.producers[number].send_records(records, compression=codec) == self.twin.end
+        for _ in range(count):
+            self.twin.undecided.setdefault(number, []).append(self.twin.end)
+            self.twin.add("message", b"%d" % self.twin.end)
+
+    def _end(self, how: tuple[int, bool]) -> None:
+        number, is_commit = how
+        producer = self.producers[number]
+        assert (producer.commit() if is_commit else producer.abort()) == self.twin.end
+        self.twin.end += 1
+        for offset in self.twin.undecided.pop(number, ()):
+            if not is_commit:
+                self.twin.events.pop(offset, None)
 
     def _roll(self, _: None) -> None:
         self.partition.log.roll(NOW_MS)
@@ -132,7 +162,7 @@ class World:
             return
 
         def is_kept(header: BatchHeader) -> bool:
-            gone = header.base_offset % (every + 1) == 0
+            gone = header.base_offset % (every + 1) == 0 and not header.is_transactional
             if gone:
                 for offset in range(header.base_offset, header.last_offset + 1):
                     self.twin.events.pop(offset, None)
@@ -174,7 +204,7 @@ class World:
                 break
             assert len(portion) <= count_max
             seen += [(event.offset, event.type, event.data) for event in portion]
-        assert reader.next_offset == max(offset, self.partition.high_watermark)
+        assert reader.next_offset == max(offset, self.twin.stable_end)
         return seen
 
 
@@ -190,7 +220,7 @@ def test_every_event_is_read_once_and_in_order_whatever_lies_between(
             world.do(step, how)
         twin, partition = world.twin, world.partition
         assert oldest_offset(partition) == twin.start
-        assert newest_offset(partition) == twin.end - 1
+        assert newest_offset(partition) == twin.stable_end - 1
         for _ in range(3):
             offset = data.draw(st.integers(twin.start, twin.end + 1))
             count_max = data.draw(st.integers(1, 30))

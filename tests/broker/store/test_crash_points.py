@@ -74,12 +74,16 @@ def test_commits_are_whole_after_a_crash_anywhere() -> None:
 
 @pytest.mark.timeout(120 + CRASHES // 5)
 def test_commits_are_whole_after_failed_syncs_too() -> None:
-    run_seeds(announced_seed(), CRASHES_WITH_FAULTS, EventPlan(has_sync_failures=True))
+    plan = EventPlan(has_sync_failures=True)
+    EventWorld(1367599495, plan).run()  # it once failed
+    run_seeds(announced_seed(), CRASHES_WITH_FAULTS, plan)
 
 
 @pytest.mark.timeout(120 + CRASHES // 5)
 def test_commits_are_whole_on_full_disks_too() -> None:
-    run_seeds(announced_seed(), CRASHES_WITH_FAULTS, EventPlan(has_full_disks=True))
+    plan = EventPlan(has_full_disks=True)
+    EventWorld(3867528742, plan).run()  # it once failed
+    run_seeds(announced_seed(), CRASHES_WITH_FAULTS, plan)
 
 
 @pytest.mark.timeout(300)

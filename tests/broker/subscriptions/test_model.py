@@ -1,12 +1,14 @@
 """Random lives of subscriptions against a model that knows only what was published.
 
-Publishes, slow readers, readers who come back at any place they were told, retention, damage, a slow disk, timers,
-every start and every rule for lag: no gap but a typed one, no duplicate, nothing out of order, and nobody is forgotten.
+Publishes, transactions that are open, committed or aborted, slow readers, readers who come back at any place they were
+told, retention, damage, a slow disk, timers, every start and every rule for lag: no gap but a typed one, no duplicate,
+nothing out of order, nothing that is not committed, and nobody is forgotten.
 """
 
 import asyncio
 import shutil
 import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -31,8 +33,10 @@ from kwire.broker.subscriptions.subscription import OnLag, SubscribeOptions, Sub
 from kwire.errors import OffsetOutOfRange
 from storage.quarantine import Quarantine
 from tests.support.subscribing import Listening, RecordingSink, publish
+from tests.support.transactions import TransactionalProducer
 
 TYPES = ("a", "b", "c")
+PRODUCERS = (1, 2, 3)
 QUEUE_MAX = 12
 TIMEOUT_MS = 1000
 READERS_MAX = 6
@@ -75,7 +79,7 @@ class CheckingSink(RecordingSink):
 
     def begin_at(self, subscription: Subscription) -> None:
         self.next = subscription.facts.next_offset
-        self.caught_up_at_least = self.machine.partition.high_watermark
+        self.caught_up_at_least = self.machine.partition.last_stable_offset
         self.places = [self.next]
 
     def send_events(self, subscription: Subscription, portion: Portion) -> None:
@@ -99,6 +103,7 @@ class CheckingSink(RecordingSink):
         for event in portion.events:
             assert event.offset >= self.next, "a duplicate, or out of order"
             self._pass(event.offset)
+            assert event.offset < self.machine.decided_end, "its transaction is open, or one before it"
             assert self.machine.published[event.offset] == event.type
             assert self.options.types is None or event.type in self.options.types
             self.next = event.offset + 1
@@ -127,10 +132,13 @@ class CheckingSink(RecordingSink):
         self.places.append(self.next)
 
     def _pass(self, upto: int) -> None:
-        """Nothing between is left out unless the reader does not want it."""
+        """Nothing between is left out unless the reader does not want it, or there is no event."""
         for offset in range(self.next, min(upto, len(self.machine.published))):
-            assert self.options.types is not None, f"{offset} is missing"
-            assert self.machine.published[offset] not in self.options.types, f"{offset} is missing"
+            kind = self.machine.published[offset]
+            assert offset < self.machine.decided_end, f"{offset} may still become an event"
+            if kind is not None:
+                assert self.options.types is not None, f"{offset} is missing"
+                assert kind not in self.options.types, f"{offset} is missing"
 
     def _judge_gap(self, gap: Gap) -> None:
         assert gap.from_offset <= gap.to_offset
@@ -208,7 +216,11 @@ class SubscriptionMachine(RuleBasedStateMachine):
         configs = {"kwire_retention_messages": str(ring)} if ring > 0 else {}
         self.topic = self.asyncio_loop.run_until_complete(self.listening.room(**configs))
         self.partition = self.topic.partitions[0]
-        self.published: list[str] = []
+        # By offset; None where there is no event, of a marker or what was aborted.
+        self.published: list[str | None] = []
+        self.producers = {number: TransactionalProducer(self.partition, number) for number in PRODUCERS}
+        # The offsets that each of them has in its open transaction.
+        self.undecided: dict[int, list[int]] = {}
         self.batches: list[Quarantine] = []
         self.damaged: set[int] = set()
 
@@ -223,13 +235,42 @@ class SubscriptionMachine(RuleBasedStateMachine):
                 self.listening.loop.turn()
 
     def _publish(self, types: list[str]) -> None:
+        self._append(types, lambda now_ms: publish(self.partition, *types, now_ms=now_ms))
+
+    def _append(self, kinds: Sequence[str | None], append: Callable[[int], int]) -> None:
+        """`append` gets the time of the batch, and tells its offset."""
         log, start = self.partition.log, len(self.published)
         position = log.size_bytes
-        assert publish(self.partition, *types, now_ms=1_700_000_000_000 + 1000 * start) == start
-        self.published += types
+        # Those who are handed something at once, in the append, are judged by what it is.
+        self.published += kinds
+        assert append(1_700_000_000_000 + 1000 * start) == start
         self.batches.append(
             Quarantine(0, position, log.size_bytes - position, start, len(self.published), "harmed by the test")
         )
+
+    @property
+    def decided_end(self) -> int:
+        """Behind what can be read."""
+        return min([len(self.published), *(offsets[0] for offsets in self.undecided.values())])
+
+    @rule(number=st.sampled_from(PRODUCERS), types=BATCHES)
+    def publish_in_transaction(self, number: int, types: list[str]) -> None:
+        start = len(self.published)
+        self.undecided.setdefault(number, []).extend(range(start, start + len(types)))
+        self._append(types, lambda now_ms: self.producers[number].publish(*types, now_ms=now_ms))
+
+    @rule(numbers=st.sets(st.sampled_from(PRODUCERS), min_size=1), is_commit=st.booleans())
+    def end_transactions(self, numbers: set[int], is_commit: bool) -> None:
+        """A marker may also come for who has no transaction."""
+        for number in sorted(numbers):
+            self._end_transaction(number, is_commit)
+
+    def _end_transaction(self, number: int, is_commit: bool) -> None:
+        for offset in self.undecided.pop(number, ()):
+            if not is_commit:
+                self.published[offset] = None
+        producer = self.producers[number]
+        self._append([None], lambda now_ms: producer.commit() if is_commit else producer.abort())
 
     @precondition(lambda self: len(self.readers) < READERS_MAX)
     @rule(start=STARTS, options=OPTIONS, room=ROOMS, begins=st.booleans())
@@ -295,7 +336,7 @@ class SubscriptionMachine(RuleBasedStateMachine):
         for subscription, sink in self.readers:
             if subscription.is_live and not subscription.is_closed and not self.listening.disk.waiting:
                 queue_max = sink.options.queue_events_max or 0
-                behind = self.partition.high_watermark - subscription.position
+                behind = self.decided_end - subscription.position
                 # One who drops has nothing to wait for but his sink.
                 assert subscription._is_dropping or behind <= queue_max, "it is live and further behind than it may be"
 
@@ -372,6 +413,13 @@ class SubscriptionMachine(RuleBasedStateMachine):
                 for subscription, sink in self.readers:
                     if not subscription.is_closed:
                         assert subscription.is_live, "somebody was forgotten"
+                        assert subscription.position >= self.decided_end
+                        sink._pass(self.decided_end)
+                for number in tuple(self.undecided):
+                    self._end_transaction(number, True)
+                self._serve_everybody()
+                for subscription, sink in self.readers:
+                    if not subscription.is_closed:
                         assert subscription.position >= len(self.published)
                         sink._pass(len(self.published))
                 self.listening.loop.advance(10_000)

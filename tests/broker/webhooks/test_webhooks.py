@@ -22,6 +22,8 @@ from kwire.errors import (
 from tests.support.event_store import draft
 from tests.support.hooked_node import Hooked, event_id_of, hooked, until
 from tests.support.node import QuietNode, in_loop
+from tests.support.subscribing import settled
+from tests.support.transactions import TransactionalProducer
 
 HOUR_MS = 3_600_000
 
@@ -562,3 +564,26 @@ async def test_failures_to_deliver_the_audit_topic_are_not_audited(node: QuietNo
         await until(lambda: consumer.dead)
         await one.webhooks.pause(consumer.webhook_id)
         assert not one.audited("webhook.failed")
+
+
+# --- topics of Kafka's producers
+
+
+@in_loop
+async def test_events_of_a_transaction_are_posted_when_it_is_committed(node: QuietNode) -> None:
+    partition = await node.create_partition("orders")
+    producer = TransactionalProducer(partition, 7)
+    async with hooked(node) as one:
+        consumer = await one.register()
+        producer.publish("aborted")  # 0
+        producer.abort()  # 1
+        await until_at(one, consumer.webhook_id, 2)
+        producer.publish("a", "b")  # 2, 3
+        await settled()
+        assert one.webhooks.dispatchers["orders"].latest == "orders-2"
+        assert one.webhooks.places(consumer)["orders"].pending == 0
+        assert one.receiver.ids == []
+        producer.commit()  # 4
+        await one.receiver.has(2)
+        assert one.receiver.ids == ["orders-3", "orders-4"]
+        await until_at(one, consumer.webhook_id, 5)

@@ -11,6 +11,7 @@ import pytest
 
 from kwire.broker.record_deletion import Deletion, delete_records
 from tests.support.node import in_uvloop
+from tests.support.transactions import TransactionalProducer
 from tests.web.groups.groups_port import Port, groups_port
 
 WAIT_TIMEOUT_S = 10.0
@@ -456,3 +457,27 @@ async def test_nothing_is_left_of_streams_whose_clients_are_gone(tmp_path: Path)
         assert sum(port.services.subscriptions.count_of(one) for one in topic.partitions) == 0
         assert port.services.web_groups._readers == {}
         assert port.node.groups.watch.__self__._watchers == {}  # type: ignore[attr-defined]
+
+
+@in_uvloop
+async def test_a_member_gets_committed_events_and_commits_behind_markers(tmp_path: Path) -> None:
+    async with groups_port(tmp_path) as port:
+        await port.create("g", "t", 1)
+        topic = port.node.topics.get("t")
+        assert topic is not None
+        producer = TransactionalProducer(topic.partitions[0], 7)
+        await port.publish("t", 0, "plain")
+        producer.publish("aborted")
+        producer.abort()
+        producer.publish("open")
+        await port.publish("t", 0, "behind")
+        member = await port.join("g")
+        async with port.stream("g", member, "?limit=3") as lines:
+            (event,) = await lines.events(1)
+            assert event["offset"] == 0
+            caught_up = await lines.control("caught_up")
+            assert caught_up["offset"] == 2
+            producer.commit()
+            assert [one["offset"] for one in await lines.events(2)] == [3, 4]
+            await lines.rest()
+        assert await port.committed("g", 0) == 6

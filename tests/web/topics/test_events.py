@@ -11,6 +11,7 @@ from kwire.errors import ErrorCode, KafkaError
 from kwire.web.topics import events as topic_events
 from storage.batch import Record, build_batch, check_batch
 from tests.support.node import in_loop
+from tests.support.transactions import TransactionalProducer
 from tests.web.topics.topics_port import Port, topics_port
 
 
@@ -364,3 +365,29 @@ async def test_stats_tell_what_each_partition_holds(tmp_path: Path) -> None:
         told = await port.get("/topics/orders/stats")
         assert {one["last_compaction"] for one in told.body["partitions"]} == {58}
         assert (await port.get("/topics/none/stats")).status == 404
+
+
+@in_loop
+async def test_consume_and_stats_are_of_committed_events(tmp_path: Path) -> None:
+    async with topics_port(tmp_path) as port:
+        await port.create("t", num_partitions=1)
+        partition = partition_of(port, "t")
+        await port.publish("t", 0)
+        producer = TransactionalProducer(partition, 7)
+        producer.publish("a")  # 1
+        await port.publish("t", 2)
+
+        async def told() -> tuple[list[int], int, int, int]:
+            consumed = await port.consume("t", 0)
+            (stats,) = (await port.get("/topics/t/stats")).body["partitions"]
+            ends = (await port.get("/topics/t/partitions/0/offsets")).body
+            assert ends["beginning_offset"] == stats["min_offset"]
+            found = [one["offset"] for one in consumed["events"]]
+            return found, consumed["next_offset"], stats["max_offset"], ends["end_offset"]
+
+        assert await told() == ([0], 1, 0, 1)
+        producer.abort()  # 3
+        assert await told() == ([0, 2], 4, 3, 4)
+        producer.publish("b")  # 4
+        producer.commit()  # 5
+        assert await told() == ([0, 2, 4], 6, 5, 6)

@@ -261,7 +261,7 @@ class ConsumerGroup:
             pass
         elif member is None:
             error = ErrorCode.UNKNOWN_MEMBER_ID
-        elif not (member.is_classic or command.knows_group_id_not_found):
+        elif not (member.is_classic or command.knows_group_id_not_found or command.transaction is not None):
             # A request that old takes the epoch for a generation; both came with OffsetCommit 9.
             error = ErrorCode.UNSUPPORTED_VERSION
         elif epoch > member.current.member_epoch:

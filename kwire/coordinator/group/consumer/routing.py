@@ -295,6 +295,9 @@ def commit(
 ) -> None:
     """Store what this member may commit; each offset is judged on its own."""
     errors = group.check_commit(command)
+    if command.transaction is not None and not command.knows_group_id_not_found:
+        # To a producer that old, members have generations.
+        errors = [ErrorCode.ILLEGAL_GENERATION if one is ErrorCode.STALE_MEMBER_EPOCH else one for one in errors]
     allowed = [one for one, error in zip(command.offsets, errors, strict=True) if error is ErrorCode.NONE]
     if len(allowed) == len(errors):
         offsets.commit(command, moment, result)
@@ -302,6 +305,7 @@ def commit(
     stored = Result()
     offsets.commit(replace(command, offsets=allowed), moment, stored)
     result.records += stored.records
+    result.transaction = stored.transaction
     (reply,) = stored.replies
     of_allowed = iter(reply.answer)
     result.reply(command, [next(of_allowed) if error is ErrorCode.NONE else error for error in errors])

@@ -1,0 +1,27 @@
+"""Which batches of a read belong to transactions that were aborted, asked of one batch after the other."""
+
+from collections import deque
+from collections.abc import Iterable
+
+from storage.transactions import AbortedTransaction
+
+
+class AbortedBatches:
+    """What `Partition.read_committed` told of one read. Batches are asked about in the order of the log."""
+
+    __slots__ = ("_by_producer",)
+
+    def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
+        # A producer has one transaction at a time, so those of one follow each other.
+        self._by_producer: dict[int, deque[AbortedTransaction]] = {}
+        for one in aborted:
+            self._by_producer.setdefault(one.producer_id, deque()).append(one)
+
+    def has(self, producer_id: int, base_offset: int) -> bool:
+        """Of a transactional batch."""
+        ended = self._by_producer.get(producer_id)
+        if ended is None:
+            return False
+        while ended and ended[0].last_offset < base_offset:
+            ended.popleft()
+        return bool(ended) and ended[0].first_offset <= base_offset
