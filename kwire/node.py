@@ -15,7 +15,7 @@ from kwire.broker.cleaning import Cleaning
 from kwire.broker.cold_reads import ColdReads
 from kwire.broker.coordinator_log import CoordinatorLog
 from kwire.broker.dynamic_configs import DynamicConfigs
-from kwire.broker.features import Features
+from kwire.broker.features import TRANSACTION_VERSION, Features
 from kwire.broker.fetch_sessions import FetchSessions
 from kwire.broker.keepers import Keepers
 from kwire.broker.lag import Lags
@@ -33,7 +33,7 @@ from kwire.broker.store.schema_checks import SchemaChecks
 from kwire.broker.store.schema_worker import SchemaWorker
 from kwire.broker.stored_sizes import StoredSizes
 from kwire.broker.sync_rounds import SyncRounds
-from kwire.broker.topics import OFFSETS_TOPIC, Topics
+from kwire.broker.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Topics
 from kwire.broker.upkeep import Upkeep
 from kwire.broker.worker_process import WorkerProcess
 from kwire.clock import Clock, SystemClock
@@ -43,6 +43,10 @@ from kwire.coordinator.group.coordinator import GroupCoordinator
 from kwire.coordinator.group.definitions import DefinedGroups, GroupDefinitions
 from kwire.coordinator.group.settings import GroupSettings
 from kwire.coordinator.group.topics_view import CatalogueView
+from kwire.coordinator.transaction.admissions import Admissions
+from kwire.coordinator.transaction.coordinator import TransactionCoordinator
+from kwire.coordinator.transaction.marker_writing import Markers
+from kwire.coordinator.transaction.settings import TransactionSettings
 from kwire.handlers import HANDLERS
 from kwire.handlers.context import NodeFacts, Services
 from kwire.metastore import Change, EmbeddedMetaStore
@@ -120,6 +124,8 @@ class Node:
         apis = {key: handler.api for key, handler in HANDLERS.items()}
         features = Features(self._metastore, apis)
         await features.register()
+        markers = Markers(topics, groups, asyncio.get_running_loop().call_soon)
+        transactions = self._build_transactions(topics, markers, features, clock)
         services = Services(
             apis=apis,
             node=NodeFacts(self.config.node_id, cluster_id, self.config.rack),
@@ -130,6 +136,9 @@ class Node:
             features=features,
             metadata_log=MetadataLog(self._metastore, leader_epoch, directory_id),
             groups=groups,
+            transactions=transactions,
+            admissions=Admissions(transactions),
+            markers=markers,
             cold_reads=self._cold_reads,
             fetch_sessions=FetchSessions(clock, self.config.network.fetch_session_slots),
             moves=self._keepers.moves,
@@ -157,9 +166,32 @@ class Node:
             await self._open_http(self.config.http, services, definitions, rooms, loop_metrics)
         self._is_ready = True
         groups.load()
+        transactions.load()
         self._keepers.moves.resume_soon()
         # What lives until the end need not be looked at by every collection.
         gc.freeze()
+
+    def _build_transactions(
+        self, topics: Topics, markers: Markers, features: Features, clock: Clock
+    ) -> TransactionCoordinator:
+        config = self.config.transactions
+        # An id's place is its hash modulo the partitions the topic was made with, whatever is configured by now.
+        known = topics.get(TRANSACTIONS_TOPIC)
+        return TransactionCoordinator(
+            log=CoordinatorLog(topics, TRANSACTIONS_TOPIC),
+            clock=clock,
+            call_later=asyncio.get_running_loop().call_later,
+            settings=TransactionSettings(
+                transactional_id_expiration_ms=config.id_expiration_ms,
+                remove_expired_interval_ms=config.expire_interval_ms,
+                max_timeout_ms=config.timeout_ms_max,
+                abort_timed_out_interval_ms=config.abort_interval_ms,
+                state_log_num_partitions=len(known.partitions) if known else config.partition_count,
+            ),
+            write_markers=markers.write_all,
+            transaction_version=lambda: features.level(TRANSACTION_VERSION),
+            coordinator_epoch=topics.leader_epoch,
+        )
 
     async def _open_webhooks(self, topics: Topics, clock: Clock) -> None:
         module = await asyncio.to_thread(importlib.import_module, "kwire.server.webhook_delivery")
@@ -235,6 +267,7 @@ class Node:
             take_over=TakeOvers(
                 stream_metrics, self.config.network.send_timeout_ms, self.config.web.socket_idle_timeout_ms
             ),
+            transactions=services.transactions,
             event_store=self.event_store,
             event_topics=self.event_topics,
             webhooks=self._webhooks.webhooks if self._webhooks is not None else None,
@@ -286,6 +319,7 @@ class Node:
         if self.http is not None:
             # While there is a coordinator: streams of groups commit what they have sent.
             await self.http.end_streams()
+        self._shared.services.transactions.close()
         self._shared.services.groups.close()
         await self._drained()
         self._sweep.close()

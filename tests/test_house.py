@@ -27,7 +27,15 @@ FILE_LINES_MAX = 600
 LONG_FILES: dict[str, str] = {}
 
 # Modules of handlers/ that several APIs share and that have no message of their own.
-SHARED_BY_HANDLERS = {"__init__", "context", "epochs", "repeated_produce", "replicas"}
+SHARED_BY_HANDLERS = {
+    "__init__",
+    "context",
+    "epochs",
+    "repeated_produce",
+    "replicas",
+    "transaction_errors",
+    "transactional_produce",
+}
 
 BANNED_SUFFIX = re.compile(r"(Manager|Helper|Helpers|Util|Utils|Impl|Base)$")
 # Spelled in pieces, or this file would find itself.

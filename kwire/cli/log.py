@@ -39,7 +39,8 @@ DUMP_END = """\
 PATH is a data directory (with --topic and --partition), the folder of a partition, or one file:
   *.log              batches
   *.index            entries and seal
-  checkpoint         where recovery starts, leader epochs, producers
+  *.txnindex         aborted transactions of a closed segment
+  checkpoint         where recovery starts, leader epochs, producers, transactions
   quarantine         ranges that cannot be read
   replacement        a swap of segments that is not finished
   written            partitions written since the last clean start

@@ -22,6 +22,7 @@ from storage.journal import decode_journal
 from storage.producers import ProducerStates
 from storage.quarantine import QUARANTINE_NAME
 from storage.replacement import NEW_SUFFIX, REPLACEMENT_NAME
+from storage.txn_index import decode_entries, decode_file
 from storage.verify_folder import JOURNAL_NAME, partition_of
 from storage.written import WRITTEN_NAME
 
@@ -55,7 +56,8 @@ def _dump(options: argparse.Namespace) -> int:
         if not name.removesuffix(".log").isdecimal():
             raise CannotPrint(f"{path}: a segment is named by its first offset, like 00000000000000000000.log")
         return _Batches(options, path.resolve().parent.name).run([path])
-    printer = _SMALL_FILES.get(path.suffix if name.endswith(".index") else name)
+    is_index = name.endswith((".index", ".txnindex"))
+    printer = _SMALL_FILES.get(Path(name).suffix if is_index else name)
     if printer is None:
         raise CannotPrint(f"{path}: not a file that can be printed; see kwire log dump --help")
     return printer(path, options)
@@ -199,6 +201,20 @@ def _dump_index(path: Path, options: argparse.Namespace) -> int:
     return DAMAGED if unread else PRINTED
 
 
+def _dump_txn_index(path: Path, options: argparse.Namespace) -> int:
+    decoded = decode_file(path.read_bytes())
+    if decoded is None:
+        print(f"kwire: {path}: not a whole index of aborted transactions", file=sys.stderr)
+        return DAMAGED
+    size_bytes, entries = decoded
+    for entry in entries if options.limit is None else entries[: options.limit]:
+        facts = entry._asdict()
+        print(json.dumps(facts) if options.json else "  ".join(f"{name} {value}" for name, value in facts.items()))
+    facts = {"seal": True, "entries": len(entries), "segment_bytes": size_bytes}
+    print(json.dumps(facts) if options.json else f"seal over {len(entries)} entries  segment_bytes {size_bytes}")
+    return PRINTED
+
+
 def _dump_checkpoint(path: Path, options: argparse.Namespace) -> int:
     checkpoint = decode_checkpoint(path.read_bytes())
     if checkpoint is None:
@@ -206,7 +222,13 @@ def _dump_checkpoint(path: Path, options: argparse.Namespace) -> int:
         return DAMAGED
     facts = asdict(checkpoint)
     facts["epochs"] = [{"epoch": epoch, "start_offset": start} for epoch, start in checkpoint.epochs]
-    facts["producers"] = {"count": len(ProducerStates.decode(checkpoint.producers)), "bytes": len(checkpoint.producers)}
+    producers = ProducerStates.decode(checkpoint.producers)
+    facts["producers"] = {"count": len(producers), "bytes": len(checkpoint.producers)}
+    facts["open_transactions"] = [
+        {"producer_id": producer_id, "first_offset": first_offset}
+        for producer_id, first_offset in producers.open_first_offsets.items()
+    ]
+    facts["aborted"] = [entry._asdict() for entry in decode_entries(checkpoint.aborted)]
     if options.json:
         print(json.dumps(facts))
     else:
@@ -252,6 +274,7 @@ def _some(records: list[bytes], limit: int | None) -> Iterator[bytes]:
 
 _SMALL_FILES: dict[str, Callable[[Path, argparse.Namespace], int]] = {
     ".index": _dump_index,
+    ".txnindex": _dump_txn_index,
     CHECKPOINT_NAME: _dump_checkpoint,
     QUARANTINE_NAME: _dump_json,
     REPLACEMENT_NAME: _dump_json,

@@ -27,14 +27,6 @@ ACCEPTED_SETTINGS = (
         "transaction.state.log.min.isr", Kind.INT, 1, "Least copies for a write to it.", at_least(1), has_effect=False
     ),
     Setting(
-        "transaction.state.log.num.partitions",
-        Kind.INT,
-        50,
-        "Partitions of __transaction_state.",
-        at_least(1),
-        has_effect=False,
-    ),
-    Setting(
         "share.coordinator.state.topic.replication.factor", Kind.SHORT, 1, "Copies.", at_least(1), has_effect=False
     ),
     Setting("share.coordinator.state.topic.min.isr", Kind.SHORT, 1, "Least copies.", at_least(1), has_effect=False),

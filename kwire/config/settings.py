@@ -21,6 +21,7 @@ from kwire.config.setting import (
     between_or,
     one_of,
 )
+from kwire.config.transaction_settings import TRANSACTION_SETTINGS
 from kwire.config.webhook_settings import WEBHOOK_SETTINGS
 
 COMPRESSION_TYPES = one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
@@ -566,6 +567,7 @@ SECTIONS: dict[str, tuple[Setting, ...]] = {
     "Rooms": ROOM_SETTINGS,
     "Partitioned topics over REST": STREAM_SETTINGS,
     "Consumer groups over REST": REST_GROUP_SETTINGS,
+    "Transactions": TRANSACTION_SETTINGS,
     "Event store": EVENT_SETTINGS,
     "Webhooks": WEBHOOK_SETTINGS,
     "HTTP and WebSocket": WEB_SETTINGS,

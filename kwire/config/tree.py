@@ -24,6 +24,7 @@ from kwire.config.listeners import Address, Listener, parse_address, parse_liste
 from kwire.config.setting import InvalidConfig
 from kwire.config.sources import from_environment, from_file, from_flags
 from kwire.config.streams_yaml import from_yaml
+from kwire.config.transactions import TransactionsConfig, transactions_config
 from kwire.config.values import Values, resolve
 from kwire.config.webhooks import WebhooksConfig, webhooks_config
 
@@ -111,6 +112,7 @@ class Config(NamedTuple):
     streams: StreamsConfig
     rest_groups: RestGroupsConfig
     events: EventsConfig
+    transactions: TransactionsConfig
     webhooks: WebhooksConfig
     web: WebConfig
     values: Values
@@ -188,6 +190,7 @@ def _tree(values: Values, warnings: tuple[str, ...]) -> Config:
         streams=streams_config(values),
         rest_groups=rest_groups_config(values),
         events=events_config(values),
+        transactions=transactions_config(values),
         webhooks=webhooks_config(values),
         web=web_config(values),
         values=values,

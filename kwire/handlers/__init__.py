@@ -5,6 +5,8 @@ the next request of the same connection is looked at; record views in the reques
 """
 
 from kwire.handlers import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
     alter_configs,
     alter_partition_reassignments,
     alter_replica_log_dirs,
@@ -23,7 +25,9 @@ from kwire.handlers import (
     describe_producers,
     describe_quorum,
     describe_topic_partitions,
+    describe_transactions,
     elect_leaders,
+    end_txn,
     fetch,
     find_coordinator,
     heartbeat,
@@ -35,6 +39,7 @@ from kwire.handlers import (
     list_groups,
     list_offsets,
     list_partition_reassignments,
+    list_transactions,
     metadata,
     offset_commit,
     offset_delete,
@@ -42,11 +47,15 @@ from kwire.handlers import (
     offset_for_leader_epoch,
     produce,
     sync_group,
+    txn_offset_commit,
     unregister_broker,
     update_features,
+    write_txn_markers,
 )
 from kwire.handlers.context import Handler
 from kwire.handlers.repeated_produce import RepeatedProduce
+from kwire.wire.messages.add_offsets_to_txn import ADD_OFFSETS_TO_TXN
+from kwire.wire.messages.add_partitions_to_txn import ADD_PARTITIONS_TO_TXN
 from kwire.wire.messages.alter_configs import ALTER_CONFIGS
 from kwire.wire.messages.alter_partition_reassignments import ALTER_PARTITION_REASSIGNMENTS
 from kwire.wire.messages.alter_replica_log_dirs import ALTER_REPLICA_LOG_DIRS
@@ -65,7 +74,9 @@ from kwire.wire.messages.describe_log_dirs import DESCRIBE_LOG_DIRS
 from kwire.wire.messages.describe_producers import DESCRIBE_PRODUCERS
 from kwire.wire.messages.describe_quorum import DESCRIBE_QUORUM
 from kwire.wire.messages.describe_topic_partitions import DESCRIBE_TOPIC_PARTITIONS
+from kwire.wire.messages.describe_transactions import DESCRIBE_TRANSACTIONS
 from kwire.wire.messages.elect_leaders import ELECT_LEADERS
+from kwire.wire.messages.end_txn import END_TXN
 from kwire.wire.messages.fetch import FETCH
 from kwire.wire.messages.find_coordinator import FIND_COORDINATOR
 from kwire.wire.messages.heartbeat import HEARTBEAT
@@ -77,6 +88,7 @@ from kwire.wire.messages.list_config_resources import LIST_CONFIG_RESOURCES
 from kwire.wire.messages.list_groups import LIST_GROUPS
 from kwire.wire.messages.list_offsets import LIST_OFFSETS
 from kwire.wire.messages.list_partition_reassignments import LIST_PARTITION_REASSIGNMENTS
+from kwire.wire.messages.list_transactions import LIST_TRANSACTIONS
 from kwire.wire.messages.metadata import METADATA
 from kwire.wire.messages.offset_commit import OFFSET_COMMIT
 from kwire.wire.messages.offset_delete import OFFSET_DELETE
@@ -84,8 +96,10 @@ from kwire.wire.messages.offset_fetch import OFFSET_FETCH
 from kwire.wire.messages.offset_for_leader_epoch import OFFSET_FOR_LEADER_EPOCH
 from kwire.wire.messages.produce import PRODUCE
 from kwire.wire.messages.sync_group import SYNC_GROUP
+from kwire.wire.messages.txn_offset_commit import TXN_OFFSET_COMMIT
 from kwire.wire.messages.unregister_broker import UNREGISTER_BROKER
 from kwire.wire.messages.update_features import UPDATE_FEATURES
+from kwire.wire.messages.write_txn_markers import WRITE_TXN_MARKERS
 
 HANDLERS: dict[int, Handler] = {
     handler.api.key: handler
@@ -109,6 +123,11 @@ HANDLERS: dict[int, Handler] = {
         Handler(DELETE_RECORDS, delete_records.handle),
         Handler(INIT_PRODUCER_ID, init_producer_id.handle),
         Handler(OFFSET_FOR_LEADER_EPOCH, offset_for_leader_epoch.handle),
+        Handler(ADD_PARTITIONS_TO_TXN, add_partitions_to_txn.handle),
+        Handler(ADD_OFFSETS_TO_TXN, add_offsets_to_txn.handle),
+        Handler(END_TXN, end_txn.handle),
+        Handler(WRITE_TXN_MARKERS, write_txn_markers.handle),
+        Handler(TXN_OFFSET_COMMIT, txn_offset_commit.handle),
         Handler(DESCRIBE_CONFIGS, describe_configs.handle),
         Handler(ALTER_CONFIGS, alter_configs.handle),
         Handler(ALTER_REPLICA_LOG_DIRS, alter_replica_log_dirs.handle),
@@ -124,6 +143,8 @@ HANDLERS: dict[int, Handler] = {
         Handler(UPDATE_FEATURES, update_features.handle),
         Handler(DESCRIBE_CLUSTER, describe_cluster.handle),
         Handler(DESCRIBE_PRODUCERS, describe_producers.handle),
+        Handler(DESCRIBE_TRANSACTIONS, describe_transactions.handle),
+        Handler(LIST_TRANSACTIONS, list_transactions.handle),
         Handler(CONSUMER_GROUP_HEARTBEAT, consumer_group_heartbeat.handle),
         Handler(CONSUMER_GROUP_DESCRIBE, consumer_group_describe.handle),
         Handler(LIST_CONFIG_RESOURCES, list_config_resources.handle),

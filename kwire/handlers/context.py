@@ -19,6 +19,9 @@ from kwire.broker.topics import Topics
 from kwire.clock import Clock
 from kwire.config import Config
 from kwire.coordinator.group.coordinator import GroupCoordinator
+from kwire.coordinator.transaction.admissions import Admissions
+from kwire.coordinator.transaction.coordinator import TransactionCoordinator
+from kwire.coordinator.transaction.marker_writing import Markers
 from kwire.wire.schema import Api
 
 
@@ -56,6 +59,9 @@ class Services(Struct, frozen=True):
     features: Features
     metadata_log: MetadataLog
     groups: GroupCoordinator
+    transactions: TransactionCoordinator
+    admissions: Admissions
+    markers: Markers
     cold_reads: ColdReads
     fetch_sessions: FetchSessions
     moves: Moves

@@ -1,8 +1,8 @@
 """DescribeProducers 0: the idempotent producers that partitions know, and what they wrote last.
 
 - Producers that were silent for `producer.id.expiration.ms` are forgotten.
-- The last timestamp is that of the producer's last batch. Until transactions are served the coordinator epoch and the
-  start of the current transaction are -1.
+- The last timestamp is that of the producer's last batch. The coordinator epoch is that of its last marker; it and the
+  start of the current transaction are -1 if there is none.
 - Partitions are judged each on its own; one that is named twice is answered once. A topic with very many producers is
   told in several portions, each under its name, so that others get their turn.
 """
@@ -26,8 +26,9 @@ from kwire.wire.messages.describe_producers import (
 )
 from storage.errors import StorageError
 from storage.log import Log
+from storage.transactions import OpenTransaction
 
-NOBODY = -1
+NOWHERE = -1
 # A portion of a topic's partitions ends with this many producers, or partitions.
 WEIGHT_PER_PORTION = 2000
 
@@ -116,6 +117,10 @@ def _describe(context: Context, name: str, index: int) -> PartitionResponse:
     )
 
 
+def _start_of(transaction: OpenTransaction | None) -> int:
+    return NOWHERE if transaction is None else transaction.first_offset
+
+
 def _producers(log: Log) -> list[ProducerState]:
     return [
         ProducerState(
@@ -123,8 +128,8 @@ def _producers(log: Log) -> list[ProducerState]:
             producer_epoch=state.epoch,
             last_sequence=state.last_sequence,
             last_timestamp=state.last_timestamp,
-            coordinator_epoch=NOBODY,
-            current_txn_start_offset=-1,
+            coordinator_epoch=state.coordinator_epoch,
+            current_txn_start_offset=_start_of(log.open_transaction(producer_id)),
         )
         for producer_id, state in log.producers.items()
     ]

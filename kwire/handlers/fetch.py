@@ -7,6 +7,8 @@
 - An offset inside a batch gets the whole batch; one outside the log is OFFSET_OUT_OF_RANGE.
 - A partition named twice is answered once, for what was said last. One that does not exist is told when others that
   were asked for have been waited for: nothing is gained by asking again at once.
+- Who reads committed data gets nothing from the last stable offset on, waits for that to rise, and is told which
+  transactions in what it gets were aborted: to leave them out is the client's part. Everybody is told that offset.
 - Version 4 brought the isolation level, 5 the start of the log; 6 lets a disk that failed be told as such, before it is
   NOT_LEADER_OR_FOLLOWER.
 - Version 7 brought sessions: epoch 0 asks for one, -1 ends it or does without, any other goes on with one. Then what
@@ -20,7 +22,7 @@
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 
 from kwire.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, Asked, CachedPartition, FetchSession
@@ -46,6 +48,7 @@ from kwire.wire.messages.fetch import (
 from storage.epochs import UNDEFINED
 from storage.errors import OffsetOutOfRange, StorageError
 from storage.format import ZSTD
+from storage.transactions import AbortedTransaction as AbortedInLog
 from storage.windows import EMPTY
 
 FIRST_STORAGE_ERROR_VERSION = 6
@@ -61,6 +64,9 @@ _UNCHANGED_WEIGHT = 1
 _READ_WEIGHT = 20
 _TURN_WEIGHT = _READ_WEIGHT * WEIGHT_PER_TURN
 _OPEN_WEIGHT = _TURN_WEIGHT // OPENS_PER_TURN
+
+# Told of most of what readers of committed data get. Nobody changes it.
+_NONE_ABORTED: list[AbortedTransaction] = []
 
 # Errors after which a client looks for the leader; it is told where.
 _LEADER_ELSEWHERE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
@@ -134,6 +140,15 @@ def _answer_when_grown(look: "_Look") -> Awaitable[FetchResponse]:
     """Look again when enough has been appended or the time is up, and answer with what is there then."""
     loop = asyncio.get_running_loop()
     answered: asyncio.Future[FetchResponse] = loop.create_future()
+    request = look.request
+    deadline = loop.time() + request.max_wait_ms / 1000
+
+    def wait(look: "_Look") -> LongPoll:
+        left_ms = (deadline - loop.time()) * 1000
+        missing = request.min_bytes - look.found_bytes
+        return LongPoll(look.partitions, missing, left_ms, look_again, is_committed=look.is_committed)
+
+    poll: LongPoll
 
     def look_again() -> None:
         # What was just appended is in memory, so nothing is left to be warmed up but what an idle time evicted.
@@ -141,15 +156,18 @@ def _answer_when_grown(look: "_Look") -> Awaitable[FetchResponse]:
         look_on(second, second.steps())
 
     def look_on(second: "_Look", steps: Iterator[None]) -> None:
+        nonlocal poll
         if answered.done():
             return
         for _ in steps:
             loop.call_soon(look_on, second, steps)
             return
+        if poll.is_guess and not second.is_enough and loop.time() < deadline:
+            poll = wait(second)
+            return
         answered.set_result(second.answer())
 
-    missing = look.request.min_bytes - look.found_bytes
-    poll = LongPoll(look.partitions, missing, look.request.max_wait_ms, look_again)
+    poll = wait(look)
     answered.add_done_callback(lambda _: poll.cancel())
     return answered
 
@@ -163,7 +181,6 @@ class _Look:
     """
 
     __slots__ = (
-        "_aborted",
         "_by_id",
         "_endpoint",
         "_epoch",
@@ -178,6 +195,7 @@ class _Look:
         "found_bytes",
         "has_failed",
         "has_more",
+        "is_committed",
         "partitions",
         "request",
         "warm_ups",
@@ -204,7 +222,7 @@ class _Look:
         self._is_follower = request.replica_id >= 0 or request.replica_state.replica_id >= 0
         self._left_bytes = min(request.max_bytes, context.services.config.network.fetch_bytes_max)
         self._left_weight = _TURN_WEIGHT
-        self._aborted: list[AbortedTransaction] | None = [] if request.isolation_level == READ_COMMITTED else None
+        self.is_committed = request.isolation_level == READ_COMMITTED
         self._responses: list[FetchableTopicResponse] = []
         # Of the leader, when somebody has to be told where it is.
         self._endpoint: NodeEndpoint | None = None
@@ -262,39 +280,51 @@ class _Look:
         if self.context.api_version < FIRST_ZSTD_VERSION and partition.settings.compression == ZSTD:
             raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
         diverging = None if asked.last_fetched_epoch < 0 else _diverging_epoch(partition, asked)
-        records = EMPTY
+        records, aborted = EMPTY, _NONE_ABORTED if self.is_committed else None
         if diverging is not None:
             self.has_more = True
-        elif self._is_patient or (cold_start := partition.cold_start(asked.fetch_offset)) is None:
-            records = self._read_records(partition, asked)
+        elif self._is_patient or (
+            (cold_start := partition.cold_start(asked.fetch_offset)) is None
+            and (not self.is_committed or (cold_start := partition.cold_aborted(asked.fetch_offset)) is None)
+        ):
+            records, aborted = self._read_records(partition, asked)
         else:
             self.warm_ups.append(cold_start)
+        high_watermark = partition.high_watermark
         data = PartitionData(
             partition_index=asked.partition,
             error_code=0,
-            high_watermark=partition.high_watermark,
-            last_stable_offset=partition.high_watermark,
+            high_watermark=high_watermark,
+            last_stable_offset=partition.last_stable_offset if partition.is_unstable else high_watermark,
             log_start_offset=partition.log.log_start_offset,
-            aborted_transactions=self._aborted,
+            aborted_transactions=aborted,
             records=records,
         )
         if diverging is not None:
             data.diverging_epoch = diverging
         return data
 
-    def _read_records(self, partition: Partition, asked: Asked) -> memoryview:
+    def _read_records(self, partition: Partition, asked: Asked) -> tuple[memoryview, list[AbortedTransaction] | None]:
         # Only the very first batch of an answer may pass the limits.
         limit = min(asked.partition_max_bytes, self._left_bytes)
-        read = partition.read(asked.fetch_offset, limit, at_least_one=not self.found_bytes)
-        # A read ends with its segment: what lies behind is there already, so there is nothing to wait for.
-        self.has_more = self.has_more or read.next_offset < partition.high_watermark
+        told: list[AbortedTransaction] | None = None
+        if self.is_committed:
+            read, aborted = partition.read_committed(asked.fetch_offset, limit, at_least_one=not self.found_bytes)
+            end = partition.last_stable_offset if partition.is_unstable else partition.high_watermark
+            told = _told_aborted(aborted) if aborted else _NONE_ABORTED
+        else:
+            read = partition.read(asked.fetch_offset, limit, at_least_one=not self.found_bytes)
+            end = partition.high_watermark
         size = len(read.view)
+        # A read ends with its segment: what lies behind is there already, so there is nothing to wait for. Unless
+        # nothing was found where something would have been taken: then a gap lies before what may not be read yet.
+        self.has_more = self.has_more or (read.next_offset < end and bool(size or self.found_bytes))
         if size:
             self.found_bytes += size
             self._left_bytes = max(0, self._left_bytes - size)
             if not self._is_patient and not read.is_warm():
                 self.warm_ups.append(read.warm_up)
-        return read.view
+        return read.view, told
 
     def _missing(self, topic: Topic | None, asked: Asked) -> PartitionData:
         self._left_weight -= _READ_WEIGHT
@@ -357,7 +387,7 @@ class _Look:
     # --- requests that go on with a session
 
     def _look_at_session(self, session: FetchSession) -> Iterator[None]:
-        news, partitions = self._news, self.partitions
+        news, partitions, is_committed = self._news, self.partitions, self.is_committed
         topics = self.context.services.topics
         session.look_up_again(topics.deletion_count)
         # A copy, because the session may be changed between two turns.
@@ -372,8 +402,10 @@ class _Look:
                 if partition is None:
                     continue
             elif (
-                # The reader has all there is and knows it. Most partitions are like this most of the time.
-                cached.fetch_offset == partition.high_watermark == cached.high_watermark
+                # The reader has all there is and knows it. Most partitions are like this most of the time. With the
+                # high watermark and the log start the last stable offset stays as it was too.
+                partition.high_watermark == cached.high_watermark
+                and cached.fetch_offset == (cached.last_stable_offset if is_committed else cached.high_watermark)
                 and partition.is_open
                 and cached.log_start_offset == partition.log.log_start_offset
                 and cached.last_fetched_epoch < 0
@@ -431,6 +463,10 @@ def _is_news(cached: CachedPartition, data: PartitionData) -> bool:
         or data.diverging_epoch.epoch != UNDEFINED
         or not cached.is_told(data.high_watermark, data.last_stable_offset, data.log_start_offset)
     )
+
+
+def _told_aborted(aborted: Sequence[AbortedInLog]) -> list[AbortedTransaction]:
+    return [AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset) for one in aborted]
 
 
 def _diverging_epoch(partition: Partition, asked: Asked) -> EpochEndOffset | None:

@@ -1,7 +1,8 @@
-"""FindCoordinator 0-6: which node coordinates a group.
+"""FindCoordinator 0-6: which node coordinates a group, or the transactions of a transactional id.
 
-- This node coordinates every group; the topic that groups are stored in is made when the first is looked for.
-- Transactional ids and share groups are refused until they are served. Any other kind of key is an invalid request.
+- This node coordinates all of them; the topic that groups, or transactions, are stored in is made when the first is
+  looked for.
+- Share groups are refused until they are served. Any other kind of key is an invalid request.
 - 1: key type and error message. 4: several keys. 5: clients understand TRANSACTION_ABORTABLE. 6: share groups; before,
   their key type is an invalid request.
 """
@@ -34,14 +35,13 @@ async def handle(context: Context, request: FindCoordinatorRequest) -> FindCoord
 
 
 async def _error(context: Context, key_type: int) -> tuple[ErrorCode, str]:
-    if key_type == GROUP:
+    if key_type in (GROUP, TRANSACTION):
+        topics = context.services.topics
         try:
-            await context.services.topics.offsets_topic()
+            await (topics.offsets_topic() if key_type == GROUP else topics.transactions_topic())
         except KafkaError as error:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message or ""
         return ErrorCode.NONE, ""
-    if key_type == TRANSACTION:
-        return ErrorCode.UNSUPPORTED_VERSION, "transactions are not served yet"
     if key_type == SHARE and context.api_version >= FIRST_VERSION_OF_SHARE_GROUPS:
         return ErrorCode.UNSUPPORTED_VERSION, "share groups are not served yet"
     return ErrorCode.INVALID_REQUEST, f"there is no coordinator for keys of type {key_type}"

@@ -6,35 +6,29 @@
 - States and types are compared without regard to case; one that does not exist matches nothing.
 """
 
-import asyncio
 import inspect
-from collections.abc import Awaitable, Iterator
+from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
 from kwire.broker.turns import answer_in_turns
-from kwire.coordinator.asking import answer_of
+from kwire.coordinator.asking import every_shard
 from kwire.coordinator.group.commands import ListAnswer, ListGroups
-from kwire.errors import ErrorCode
+from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.context import Context
 from kwire.wire.codec import EncodedElements, elements_encoder
 from kwire.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
 
 async def handle(context: Context, request: ListGroupsRequest) -> ListGroupsResponse:
-    groups = context.services.groups
     states = frozenset(state.strip().lower() for state in request.states_filter)
     kinds = frozenset(kind.lower() for kind in request.types_filter)
-    answers = []
-    for key in groups.shard_keys:
-        answer = answer_of(groups, ListGroups(group_id=key, states=states, kinds=kinds), _as_it_is)
-        answers.append(await answer if isinstance(answer, Awaitable) else answer)
-        await asyncio.sleep(0)
-    error = next((answer.error for answer in answers if answer.error is not ErrorCode.NONE), ErrorCode.NONE)
-    if error is not ErrorCode.NONE:
-        # To look for another coordinator would not help: this node has them all.
-        code = ErrorCode.COORDINATOR_NOT_AVAILABLE if error is ErrorCode.NOT_COORDINATOR else error
-        return ListGroupsResponse(error_code=code, groups=[])
+    try:
+        answers = await every_shard(
+            context.services.groups, lambda shard_key: ListGroups(group_id=shard_key, states=states, kinds=kinds)
+        )
+    except KafkaError as error:
+        return ListGroupsResponse(error_code=error.code, groups=[])
     response = answer_in_turns(
         _listed(answers),
         lambda group: 1,
@@ -43,10 +37,6 @@ async def handle(context: Context, request: ListGroupsRequest) -> ListGroupsResp
         lambda count, portions: _response(EncodedElements(count, b"".join(portions))),
     )
     return await response if inspect.isawaitable(response) else response
-
-
-def _as_it_is(answer: ListAnswer) -> ListAnswer:
-    return answer
 
 
 def _listed(answers: list[ListAnswer]) -> Iterator[ListedGroup]:

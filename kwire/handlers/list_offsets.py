@@ -4,7 +4,8 @@
   -4 earliest on local disk (8+), -5 latest tiered (9+), -6 earliest not yet tiered (11+). Nothing is tiered here: -4 is
   the earliest, -5 and -6 find nothing.
 - A time with no record at or after it finds offset -1 with timestamp -1, never a watermark. Nothing at or above the
-  high watermark is found, and the largest timestamp is the largest a reader may see.
+  high watermark is found, and the largest timestamp is the largest a reader may see. For who reads committed data both
+  end at the last stable offset, and that is the latest.
 - A partition named twice in one request is refused, as in Kafka.
 - Version 2 adds the isolation level. Version 4 checks the client's leader epoch, and tells the epoch of what was found;
   where no record is yet, that is the epoch in force. Version 5 knows OFFSET_NOT_AVAILABLE, 6 is flexible, and 10 has a
@@ -31,6 +32,7 @@ from storage.errors import StorageError
 from storage.times import TimestampAndOffset
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
+READ_COMMITTED = 1
 # To begin a search takes the loop tens of microseconds; after this many it gets its turn.
 SEARCHES_PER_TURN = 100
 # Retention or compaction exchanged the files under a search; that often in a row is no chance any more.
@@ -47,6 +49,7 @@ class _Wanted(NamedTuple):
     place: int
     asked: ListOffsetsPartition
     partition: Partition
+    is_committed: bool
 
 
 class _Outdated(Exception):
@@ -85,6 +88,7 @@ def _look(
     answers = []
     wanted: list[_Wanted] = []
     named_twice = _named_twice(request)
+    is_committed = request.isolation_level == READ_COMMITTED
     for asked in request.topics:
         topic = context.services.topics.get(asked.name)
         partitions: list[ListOffsetsPartitionResponse] = []
@@ -97,8 +101,8 @@ def _look(
                     raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 _check(context, partition, one)
                 if one.timestamp >= 0 or one.timestamp == MAX_TIMESTAMP:
-                    wanted.append(_Wanted(asked.name, partitions, len(partitions), one, partition))
-                partitions.append(_position(partition, one))
+                    wanted.append(_Wanted(asked.name, partitions, len(partitions), one, partition, is_committed))
+                partitions.append(_position(partition, one, is_committed))
             except KafkaError as error:
                 partitions.append(_failed(one, error.code))
             except StorageError as error:
@@ -156,7 +160,7 @@ async def _search(context: Context, wanted: list[_Wanted]) -> list[_Wanted]:
 
 
 def _begin(one: _Wanted) -> TimeSearch:
-    log, upto = one.partition.log, one.partition.high_watermark
+    log, upto = one.partition.log, _end(one.partition, one.is_committed)
     if one.asked.timestamp == MAX_TIMESTAMP:
         return search_largest_time(log, upto)
     return search_time(log, one.asked.timestamp, upto)
@@ -192,10 +196,15 @@ def _check(context: Context, partition: Partition, asked: ListOffsetsPartition) 
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
 
 
-def _position(partition: Partition, asked: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+def _end(partition: Partition, is_committed: bool) -> int:
+    """Behind all that this reader may see."""
+    return partition.last_stable_offset if is_committed else partition.high_watermark
+
+
+def _position(partition: Partition, asked: ListOffsetsPartition, is_committed: bool) -> ListOffsetsPartitionResponse:
     log = partition.log
     if asked.timestamp == LATEST:
-        return _answer(asked, offset=partition.high_watermark, epoch=partition.leader_epoch)
+        return _answer(asked, offset=_end(partition, is_committed), epoch=partition.leader_epoch)
     if asked.timestamp in (EARLIEST, EARLIEST_LOCAL):
         start = log.log_start_offset
         epoch = log.epochs.epoch_for(start) if start < log.log_end_offset else partition.leader_epoch

@@ -3,8 +3,8 @@
 - A partition without a committed offset is answered -1 and no error; the leader epoch is the committed one or -1.
 - An offset committed for a topic that has been deleted does not count, also if the name has come back since.
 - 2: null topics means all, and an error of the whole group. 3: throttling. 5: leader epoch.
-- 7: require_stable; without transactions every offset is stable. 8: several groups. 9: member id and epoch of
-  consumer-protocol groups. 10: topic ids instead of names.
+- 7: require_stable, by which a partition with offsets of an open transaction is UNSTABLE_OFFSET_COMMIT: ask again. 8:
+  several groups. 9: member id and epoch of consumer-protocol groups. 10: topic ids instead of names.
 """
 
 from collections.abc import Awaitable, Iterable
@@ -41,10 +41,10 @@ FIRST_VERSION_OF_TOPIC_IDS = 10
 
 def handle(context: Context, request: OffsetFetchRequest) -> OffsetFetchResponse | Awaitable[OffsetFetchResponse]:
     if context.api_version >= FIRST_VERSION_OF_SEVERAL_GROUPS:
-        answers = (_fetch_group(context, group) for group in request.groups)
+        answers = (_fetch_group(context, group, request.require_stable) for group in request.groups)
         return all_of(answers, lambda groups: OffsetFetchResponse(groups=groups))
     topics = None if request.topics is None else [_to_fetch(topic) for topic in request.topics]
-    command = FetchOffsets(group_id=request.group_id, topics=topics)
+    command = FetchOffsets(group_id=request.group_id, topics=topics, require_stable=request.require_stable)
     return answer_of(context.services.groups, command, lambda answer: _single(context, command, answer))
 
 
@@ -58,12 +58,17 @@ def _current(context: Context, answer: FetchAnswer, asked: object | None) -> lis
     for fetched in answer.topics:
         topic = context.services.topics.get(fetched.topic)
         ids = (ZERO_UUID, topic.topic_id) if topic else ()
+        unstable = fetched.unstable if topic else frozenset()
         offsets = [(index, found if found and found.topic_id in ids else None) for index, found in fetched.offsets]
         if asked is None:
-            offsets = [(index, found) for index, found in offsets if found]
+            offsets = [(index, found) for index, found in offsets if found or index in unstable]
         if offsets or asked is not None:
-            topics.append(FetchedTopic(fetched.topic, offsets))
+            topics.append(FetchedTopic(fetched.topic, offsets, unstable))
     return topics
+
+
+def _error(topic: FetchedTopic, partition: int) -> ErrorCode:
+    return ErrorCode.UNSTABLE_OFFSET_COMMIT if partition in topic.unstable else ErrorCode.NONE
 
 
 # Versions 1-7: one group, its error at the top
@@ -83,6 +88,7 @@ def _single(context: Context, command: FetchOffsets, answer: FetchAnswer) -> Off
                         committed_offset=committed.offset if committed else NO_OFFSET,
                         committed_leader_epoch=committed.leader_epoch if committed else NO_LEADER_EPOCH,
                         metadata=committed.metadata if committed else "",
+                        error_code=_error(topic, partition),
                     )
                     for partition, committed in topic.offsets
                 ],
@@ -106,7 +112,7 @@ def _failed_topic(asked: TopicToFetch, error: ErrorCode) -> OffsetFetchResponseT
 
 
 def _fetch_group(
-    context: Context, asked: OffsetFetchRequestGroup
+    context: Context, asked: OffsetFetchRequestGroup, require_stable: bool
 ) -> OffsetFetchResponseGroup | Awaitable[OffsetFetchResponseGroup]:
     unknown: list[OffsetFetchResponseTopics] = []
     topics = None
@@ -115,7 +121,11 @@ def _fetch_group(
     elif asked.topics is not None:
         topics = [_to_fetch(topic) for topic in asked.topics]
     command = FetchOffsets(
-        group_id=asked.group_id, topics=topics, member_id=asked.member_id, member_epoch=asked.member_epoch
+        group_id=asked.group_id,
+        topics=topics,
+        require_stable=require_stable,
+        member_id=asked.member_id,
+        member_epoch=asked.member_epoch,
     )
 
     def shape(answer: FetchAnswer) -> OffsetFetchResponseGroup:
@@ -156,6 +166,7 @@ def _topics(context: Context, command: FetchOffsets, answer: FetchAnswer) -> lis
                 committed_offset=committed.offset if committed else NO_OFFSET,
                 committed_leader_epoch=committed.leader_epoch if committed else NO_LEADER_EPOCH,
                 metadata=committed.metadata if committed else "",
+                error_code=_error(fetched, partition),
             )
             for partition, committed in fetched.offsets
         ]

@@ -9,7 +9,9 @@
 - A batch the producer already wrote (same id, epoch and sequence) is answered with its first offset.
 - Version 3 is the first with today's record batches, and brought the transactional id; 5 tells the start of the log; 7
   is the first that may bring zstd; 8 names single bad records and says what is wrong; 9 is flexible; 10 tells where the
-  leader is. 11 and 12 are about transactions. Version 13 names topics by id.
+  leader is. 11 knows TRANSACTION_ABORTABLE; from 12 on a transaction gets its partitions by what is produced to them
+  (KIP-890), before they have to be added first. Version 13 names topics by id.
+- The first batch of a transaction in a partition waits for the coordinator: `transactional_produce.py`.
 """
 
 import asyncio
@@ -21,6 +23,7 @@ from kwire.broker.store.event_store import EventStore
 from kwire.broker.topics import Topic
 from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.context import Context, DropConnection
+from kwire.handlers.transactional_produce import TransactionalProduce
 from kwire.wire.messages.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceData,
@@ -31,7 +34,8 @@ from kwire.wire.messages.produce import (
 )
 from storage.batch import BatchHeader, check_batch
 from storage.errors import StorageError
-from storage.format import ZSTD
+from storage.format import TRANSACTIONAL_BIT, ZSTD
+from storage.log import Appended
 
 FIRST_SERVED_VERSION = 3
 FIRST_ZSTD_VERSION = 7
@@ -50,6 +54,7 @@ def handle(context: Context, request: ProduceRequest) -> ProduceResponse | Await
     refusal = _refusal(version, request)
     unsafe: list[_Unsafe] = []
     commits: _Commits | None = None
+    transactional: TransactionalProduce | None = None
     responses = []
     for data in request.topic_data:
         topic = topics.get(data.name) if version < FIRST_TOPIC_ID_VERSION else topics.get_by_id(data.topic_id)
@@ -63,21 +68,35 @@ def handle(context: Context, request: ProduceRequest) -> ProduceResponse | Await
                 if topic.settings.is_event_topic:
                     commits = commits or _Commits(context.services.event_store, version, request.timeout_ms)
                     answers.append(commits.add(topic, one))
+                    continue
+                partition, batch, header = _checked(topic, one, version)
+                if header.attributes & TRANSACTIONAL_BIT:
+                    transactional = transactional or TransactionalProduce(context, request)
+                    answers.append(transactional.add(topic.name, partition, batch, header))
                 else:
-                    answers.append(_append(topic, one, version, unsafe))
+                    appended = partition.append(batch, header)
+                    answer = PartitionProduceResponse(index=one.index, error_code=0, base_offset=-1)
+                    _tell(answer, partition, appended)
+                    answers.append(answer)
+                    if partition.high_watermark <= appended.last_offset:
+                        unsafe.append((partition, appended.last_offset + 1, answer))
             except KafkaError as error:
                 answers.append(_failed(one.index, error.code, error.message))
             except StorageError as error:
                 answers.append(_failed(one.index, code_of(error), str(error)))
         responses.append(TopicProduceResponse(name=data.name, topic_id=data.topic_id, partition_responses=answers))
+    if transactional is not None and not transactional.count:
+        transactional = None
     if request.acks == NONE:
+        if transactional is not None:
+            transactional.append(_tell_nobody, _nobody_asks)
         _drop_on_failure(responses)
         return None
     response = ProduceResponse(responses=responses)
     if request.acks != ALL:
         unsafe = []
-    if unsafe or (commits is not None and commits.left):
-        return _answer_when_safe(response, unsafe, commits, request.timeout_ms)
+    if transactional is not None or unsafe or (commits is not None and commits.left):
+        return _answer_when_safe(response, unsafe, commits, transactional, request)
     return response
 
 
@@ -85,7 +104,8 @@ def handle(context: Context, request: ProduceRequest) -> ProduceResponse | Await
 _Unsafe = tuple[Partition, int, PartitionProduceResponse]
 
 
-def _append(topic: Topic, data: PartitionProduceData, version: int, unsafe: list[_Unsafe]) -> PartitionProduceResponse:
+def _checked(topic: Topic, data: PartitionProduceData, version: int) -> tuple[Partition, memoryview, BatchHeader]:
+    """Where the batch goes, the batch and its header; raises if it cannot be stored."""
     partition = topic.partition(data.index)
     if partition is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -100,17 +120,21 @@ def _append(topic: Topic, data: PartitionProduceData, version: int, unsafe: list
     header = check_batch(batch)
     if header.attributes:
         _check_attributes(header, version)
-    appended = partition.append(batch, header)
-    answer = PartitionProduceResponse(
-        index=data.index,
-        error_code=0,
-        base_offset=appended.base_offset,
-        log_append_time_ms=appended.log_append_time_ms,
-        log_start_offset=partition.log.log_start_offset,
-    )
-    if partition.high_watermark <= appended.last_offset:
-        unsafe.append((partition, appended.last_offset + 1, answer))
-    return answer
+    return partition, batch, header
+
+
+def _tell(answer: PartitionProduceResponse, partition: Partition, appended: Appended) -> None:
+    answer.base_offset = appended.base_offset
+    answer.log_append_time_ms = appended.log_append_time_ms
+    answer.log_start_offset = partition.log.log_start_offset
+
+
+def _tell_nobody(partition: Partition, appended: Appended, answer: PartitionProduceResponse) -> None:
+    """acks=0."""
+
+
+def _nobody_asks() -> None:
+    """acks=0."""
 
 
 class _Commits:
@@ -164,11 +188,16 @@ def _fill_in(answer: PartitionProduceResponse, topic: Topic, outcome: Outcome) -
 
 
 def _answer_when_safe(
-    response: ProduceResponse, unsafe: list[_Unsafe], commits: _Commits | None, timeout_ms: int
+    response: ProduceResponse,
+    unsafe: list[_Unsafe],
+    commits: _Commits | None,
+    transactional: TransactionalProduce | None,
+    request: ProduceRequest,
 ) -> Awaitable[ProduceResponse]:
     """The answer for everything, when the last partition is safe or cannot be."""
     answered: asyncio.Future[ProduceResponse] = asyncio.get_running_loop().create_future()
     left = len(unsafe) + (commits.left if commits is not None else 0)
+    left += transactional.count if transactional is not None else 0
 
     def one_less() -> None:
         nonlocal left
@@ -182,12 +211,21 @@ def _answer_when_safe(
                 answer.error_code, answer.error_message, answer.base_offset = error.code, error.message, -1
             one_less()
 
-        partition.on_reached(end, reached, timeout_ms)
+        partition.on_reached(end, reached, request.timeout_ms)
+
+    def appended_later(partition: Partition, appended: Appended, answer: PartitionProduceResponse) -> None:
+        _tell(answer, partition, appended)
+        if request.acks == ALL and partition.high_watermark <= appended.last_offset:
+            wait_for(partition, appended.last_offset + 1, answer)
+        else:
+            one_less()
 
     if commits is not None:
         commits.on_told = one_less
     for one in unsafe:
         wait_for(*one)
+    if transactional is not None:
+        transactional.append(appended_later, one_less)
     return answered
 
 
@@ -196,8 +234,6 @@ def _no_batch() -> KafkaError:
 
 
 def _check_attributes(header: BatchHeader, version: int) -> None:
-    if header.is_transactional:
-        raise KafkaError(ErrorCode.INVALID_TXN_STATE, "Transactions are not served yet.")
     if header.compression == ZSTD and version < FIRST_ZSTD_VERSION:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs version 7 or later.")
 

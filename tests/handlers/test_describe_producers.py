@@ -15,6 +15,7 @@ from storage.errors import DiskFailure
 from storage.log import Log
 from tests.support.batches import make_batch
 from tests.support.node import QuietNode, in_loop
+from tests.support.transactions import TransactionalProducer
 
 WRITTEN_MS = 5000
 
@@ -79,6 +80,31 @@ async def test_the_last_word_of_each_producer_is_told_also_after_a_restart(node:
     assert await producers(node) == expected
     node.restart()
     assert await producers(node) == expected
+
+
+@in_loop
+async def test_an_open_transaction_and_the_coordinator_of_the_last_one_are_told(node: QuietNode) -> None:
+    partition = await node.create_partition()
+    append(partition, 3, 0)
+    producer = TransactionalProducer(partition, 7)
+    producer.send(2, now_ms=WRITTEN_MS)
+    producer.send(now_ms=WRITTEN_MS)
+    (idempotent, one) = await producers(node)
+    assert (idempotent.coordinator_epoch, idempotent.current_txn_start_offset) == (-1, -1)
+    assert (one.producer_id, one.last_sequence, one.last_timestamp) == (7, 2, WRITTEN_MS)
+    assert (one.coordinator_epoch, one.current_txn_start_offset) == (-1, 1)
+    producer.coordinator_epoch = 5
+    producer.commit()
+    for _ in range(2):
+        (_, one) = await producers(node)
+        assert (one.coordinator_epoch, one.current_txn_start_offset, one.last_sequence) == (5, -1, 2)
+        node.restart()
+    found = node.topics.get("t")
+    assert found is not None
+    producer.partition = found.partitions[0]
+    producer.send()
+    (_, one) = await producers(node)
+    assert (one.coordinator_epoch, one.current_txn_start_offset, one.last_sequence) == (5, 5, 3)
 
 
 @in_loop

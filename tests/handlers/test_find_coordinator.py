@@ -1,4 +1,4 @@
-"""FindCoordinator: this node, for every group and nothing else yet."""
+"""FindCoordinator: this node, for every group and every transactional id."""
 
 from collections.abc import Awaitable
 
@@ -29,6 +29,16 @@ def test_this_node_coordinates_every_group(version: int) -> None:
     assert topics.created == ["__consumer_offsets"]
 
 
+@pytest.mark.parametrize("version", range(1, 7))
+def test_this_node_coordinates_every_transactional_id(version: int) -> None:
+    topics = FakeTopics()
+    request = FindCoordinatorRequest(key="tx", key_type=1, coordinator_keys=["tx"])
+    response = find(version, request, topics)
+    one = response if version < 4 else response.coordinators[0]
+    assert (one.error_code, one.node_id, one.host, one.port) == (0, 7, "broker", 9092)
+    assert topics.created == ["__transaction_state"]
+
+
 @pytest.mark.parametrize("version", range(4, 7))
 def test_several_keys_are_answered_one_by_one(version: int) -> None:
     request = FindCoordinatorRequest(key_type=0, coordinator_keys=["a", "b"])
@@ -41,7 +51,7 @@ def test_several_keys_are_answered_one_by_one(version: int) -> None:
 
 @pytest.mark.parametrize(
     ("key_type", "error"),
-    [(1, ErrorCode.UNSUPPORTED_VERSION), (2, ErrorCode.UNSUPPORTED_VERSION), (3, ErrorCode.INVALID_REQUEST)],
+    [(2, ErrorCode.UNSUPPORTED_VERSION), (3, ErrorCode.INVALID_REQUEST)],
 )
 def test_other_kinds_of_key_are_refused(key_type: int, error: ErrorCode) -> None:
     topics = FakeTopics()
@@ -49,11 +59,6 @@ def test_other_kinds_of_key_are_refused(key_type: int, error: ErrorCode) -> None
     (one,) = find(6, request, topics).coordinators
     assert (one.error_code, one.node_id, one.port) == (error, -1, -1)
     assert topics.created == []
-
-
-def test_refusal_of_transactions_says_why() -> None:
-    response = find(2, FindCoordinatorRequest(key="k", key_type=1))
-    assert (response.error_code, response.error_message) == (35, "transactions are not served yet")
 
 
 @pytest.mark.parametrize("version", range(1, 6))

@@ -23,10 +23,12 @@ from storage.format import GZIP, NONE
 from storage.log import Log
 from storage.times import TimestampAndOffset
 from tests.support.batches import make_batch
-from tests.support.node import QuietNode, in_loop
+from tests.support.node import QuietNode, in_every_version, in_loop
+from tests.support.transactions import TransactionalProducer
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
 NOTHING = (-1, -1, -1)
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 
 
 def append(partition: Partition, count: int, timestamp_ms: int, compression: int = NONE) -> None:
@@ -126,6 +128,44 @@ async def test_nothing_above_the_watermark_is_found(node: QuietNode) -> None:
         assert await find(node, topic, 103, version) == NOTHING
         if version >= 7:
             assert await find(node, topic, MAX_TIMESTAMP, version) == (102, 2, 0)
+
+
+@in_every_version(LIST_OFFSETS)
+@in_loop
+async def test_readers_of_committed_data_find_nothing_from_an_open_transaction_on(
+    node: QuietNode, version: int
+) -> None:
+    topic = await node.create("t")
+    partition = topic.partitions[0]
+    producer = TransactionalProducer(partition, 7)
+    append(partition, 1, 100)
+    producer.send(now_ms=200)
+    append(partition, 1, 300)
+
+    async def find_both(timestamp: int) -> list[tuple[int, int]]:
+        found = []
+        for isolation in (READ_COMMITTED, READ_UNCOMMITTED):
+            asked = request(topic, timestamp)
+            # Version 1 has none, and is of those who read everything.
+            asked.isolation_level = isolation if version >= 2 else READ_UNCOMMITTED
+            one = await one_of(node, asked, version)
+            assert one.error_code == ErrorCode.NONE
+            found.append((one.timestamp, one.offset))
+        return found
+
+    def told(committed: tuple[int, int], everything: tuple[int, int]) -> list[tuple[int, int]]:
+        return [committed if version >= 2 else everything, everything]
+
+    assert await find_both(LATEST) == told((-1, 1), (-1, 3))
+    assert await find_both(EARLIEST) == told((-1, 0), (-1, 0))
+    assert await find_both(50) == told((100, 0), (100, 0))
+    assert await find_both(150) == told((-1, -1), (200, 1))
+    assert await find_both(250) == told((-1, -1), (300, 2))
+    if version >= 7:
+        assert await find_both(MAX_TIMESTAMP) == told((100, 0), (300, 2))
+    producer.commit()
+    assert await find_both(LATEST) == told((-1, 4), (-1, 4))
+    assert await find_both(150) == told((200, 1), (200, 1))
 
 
 @in_loop

@@ -196,7 +196,7 @@ def magic(number: int) -> Callable[[bytearray], bytearray]:
         (magic(3), ErrorCode.INVALID_RECORD),
         (attributes(0x05), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
         (attributes(0x08), ErrorCode.INVALID_TIMESTAMP),
-        (attributes(0x10), ErrorCode.INVALID_TXN_STATE),
+        (attributes(0x10), ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
         (attributes(0x20), ErrorCode.INVALID_RECORD),
     ],
     ids=[

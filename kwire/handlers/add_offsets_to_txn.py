@@ -1,0 +1,41 @@
+"""AddOffsetsToTxn 0-4: a group whose positions a transaction is about to commit.
+
+- What is added is the partition of `__consumer_offsets` that keeps the group.
+- 2: a fenced producer is PRODUCER_FENCED, before it was INVALID_PRODUCER_EPOCH. 3 is flexible. 4 knows
+  TRANSACTION_ABORTABLE.
+"""
+
+import inspect
+
+from kwire.broker.topics import OFFSETS_TOPIC
+from kwire.coordinator.asking import answer_of
+from kwire.coordinator.transaction.commands import AddPartitions
+from kwire.errors import ErrorCode, KafkaError
+from kwire.handlers.context import Context
+from kwire.handlers.transaction_errors import fenced_error
+from kwire.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+
+FIRST_FENCED_VERSION = 2
+FIRST_ABORTABLE_VERSION = 4
+
+
+async def handle(context: Context, request: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse:
+    try:
+        await context.services.topics.offsets_topic()
+    except KafkaError:
+        return AddOffsetsToTxnResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    command = AddPartitions(
+        transactional_id=request.transactional_id,
+        producer_id=request.producer_id,
+        producer_epoch=request.producer_epoch,
+        partitions=[(OFFSETS_TOPIC, context.services.groups.shard_of(request.group_id))],
+    )
+
+    def response(error: ErrorCode) -> AddOffsetsToTxnResponse:
+        if error is ErrorCode.TRANSACTION_ABORTABLE and context.api_version < FIRST_ABORTABLE_VERSION:
+            error = ErrorCode.INVALID_TXN_STATE
+        knows_fenced = context.api_version >= FIRST_FENCED_VERSION
+        return AddOffsetsToTxnResponse(error_code=fenced_error(error, knows_fenced=knows_fenced))
+
+    answer = answer_of(context.services.transactions, command, response)
+    return await answer if inspect.isawaitable(answer) else answer

@@ -1,0 +1,153 @@
+"""TxnOffsetCommit 0-6: positions of a group that count once the transaction commits.
+
+- Until then they are pending: OffsetFetch tells whoever asks for stable offsets to come back.
+- The transaction must have the partition of `__consumer_offsets` that keeps the group. Before 5 the producer has added
+  it (AddOffsetsToTxn) and the coordinator of transactions is asked whether that is so; from 5 on it is added here.
+- Topics and partitions that do not exist are refused one by one; the others are stored in one append.
+- 2: leader epoch; before, clients take COORDINATOR_NOT_AVAILABLE for "loading". 3: flexible; who commits (member,
+  generation, static member). 4: TRANSACTION_ABORTABLE, before it was INVALID_TXN_STATE. 6: topic ids instead of names,
+  and errors of consumer-protocol groups: GROUP_ID_NOT_FOUND and STALE_MEMBER_EPOCH were ILLEGAL_GENERATION before.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+
+from kwire.broker.topics import OFFSETS_TOPIC, Topic
+from kwire.coordinator.asking import answer_from
+from kwire.coordinator.group.commands import CommitOffsets, OffsetToCommit
+from kwire.coordinator.runtime import Transaction
+from kwire.coordinator.transaction.admissions import Entrance
+from kwire.errors import ErrorCode
+from kwire.handlers.context import Context
+from kwire.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+
+log = logging.getLogger("kwire.handlers")
+
+FIRST_VERSION_OF_LOADING = 2
+FIRST_VERSION_OF_ABORTABLE = 4
+FIRST_VERSION_THAT_ADDS = 5
+FIRST_VERSION_OF_TOPIC_IDS = 6
+FIRST_VERSION_OF_NOT_FOUND = 6
+
+
+def handle(
+    context: Context, request: TxnOffsetCommitRequest
+) -> TxnOffsetCommitResponse | Awaitable[TxnOffsetCommitResponse]:
+    offsets: list[OffsetToCommit] = []
+    places: list[TxnOffsetCommitResponsePartition] = []
+    topics = []
+    for asked in request.topics:
+        topic = _find(context, asked)
+        partitions = []
+        for one in asked.partitions:
+            place = TxnOffsetCommitResponsePartition(partition_index=one.partition_index, error_code=ErrorCode.NONE)
+            partitions.append(place)
+            if topic is None:
+                place.error_code = _not_found(context)
+            elif not 0 <= one.partition_index < len(topic.partitions):
+                place.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            else:
+                places.append(place)
+                offsets.append(
+                    OffsetToCommit(
+                        topic.name,
+                        one.partition_index,
+                        one.committed_offset,
+                        one.committed_leader_epoch,
+                        one.committed_metadata or "",
+                        topic.topic_id,
+                    )
+                )
+        topics.append(TxnOffsetCommitResponseTopic(name=asked.name, topic_id=asked.topic_id, partitions=partitions))
+    response = TxnOffsetCommitResponse(topics=topics)
+    if not offsets:
+        return response
+
+    def fill(errors: list[ErrorCode]) -> TxnOffsetCommitResponse:
+        for place, error in zip(places, errors, strict=True):
+            place.error_code = _told(context, error)
+        return response
+
+    command = CommitOffsets(
+        group_id=request.group_id,
+        generation_id=request.generation_id_or_member_epoch,
+        member_id=request.member_id,
+        group_instance_id=request.group_instance_id,
+        knows_group_id_not_found=context.api_version >= FIRST_VERSION_OF_NOT_FOUND,
+        transaction=Transaction(request.producer_id, request.producer_epoch),
+        offsets=offsets,
+    )
+    return answer_from(lambda reply: _commit(context, request, command, reply), fill)
+
+
+def _commit(
+    context: Context,
+    request: TxnOffsetCommitRequest,
+    command: CommitOffsets,
+    reply: Callable[[list[ErrorCode]], None],
+) -> None:
+    """Ask the coordinator of transactions, then that of groups; the second within the answer of the first, so that no
+    marker of this transaction can come between."""
+    services = context.services
+    if not request.group_id:
+        reply(command.refused(ErrorCode.INVALID_GROUP_ID))
+        return
+    if services.topics.get(OFFSETS_TOPIC) is None:
+        # Nobody has looked for the coordinator of a group yet, and a transaction has nothing to write to.
+        reply(command.refused(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        return
+    is_added = context.api_version >= FIRST_VERSION_THAT_ADDS
+    if not (is_added or services.config.transactions.is_verified):
+        services.groups.ask(command, reply)
+        return
+
+    def go(error: ErrorCode) -> None:
+        if error is not ErrorCode.NONE:
+            reply(command.refused(error))
+            return
+        try:
+            services.groups.ask(command, reply)
+        except Exception:
+            # Whoever calls here is about to answer others.
+            log.exception("offsets of group %s in a transaction", request.group_id)
+            reply(command.refused(ErrorCode.UNKNOWN_SERVER_ERROR))
+
+    entrance = Entrance(
+        request.transactional_id,
+        request.producer_id,
+        request.producer_epoch,
+        [(OFFSETS_TOPIC, services.groups.shard_of(request.group_id))],
+        is_added,
+    )
+    services.admissions.enter(entrance, go)
+
+
+def _told(context: Context, error: ErrorCode) -> ErrorCode:
+    """The error in words that this client's version knows."""
+    version = context.api_version
+    if error is ErrorCode.PRODUCER_FENCED:
+        # Whether it is the coordinator or the log that knows a newer epoch makes no difference to the producer.
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if error is ErrorCode.TRANSACTION_ABORTABLE and version < FIRST_VERSION_OF_ABORTABLE:
+        return ErrorCode.INVALID_TXN_STATE
+    if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < FIRST_VERSION_OF_LOADING:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return error
+
+
+def _find(context: Context, asked: TxnOffsetCommitRequestTopic) -> Topic | None:
+    if context.api_version >= FIRST_VERSION_OF_TOPIC_IDS:
+        return context.services.topics.get_by_id(asked.topic_id)
+    return context.services.topics.get(asked.name)
+
+
+def _not_found(context: Context) -> ErrorCode:
+    if context.api_version >= FIRST_VERSION_OF_TOPIC_IDS:
+        return ErrorCode.UNKNOWN_TOPIC_ID
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
