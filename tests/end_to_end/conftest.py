@@ -11,6 +11,9 @@ from tests.support.clients import Topics
 from tests.support.java import JavaTools, kafka_libs
 from tests.support.server import Broker, KwireProcess, started_processes
 
+# Tests of their own, which the files here inherit.
+pytest.register_assert_rewrite("tests.support.transaction_tests")
+
 EXTERNAL_BOOTSTRAP = os.environ.get("KWIRE_TEST_BOOTSTRAP")
 # A consumer group decides itself when a silent member is out, by default after 45 seconds; 6 is what members of classic
 # groups ask for in these tests. A broker of somebody else's must be started with the same.

@@ -21,6 +21,7 @@ from storage.settings import LogSettings
 from tests.support.batches import NOW_MS, UnsyncedFiles, run_now
 from tests.support.clients import produce_values, unique_name
 from tests.support.server import KwireProcess, kwire_command, wait_until
+from tests.support.transactional import TransactionalProducer
 
 COMMAND_TIMEOUT_S = 60.0
 METADATA = b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAA"
@@ -325,6 +326,30 @@ def test_the_small_files_are_printed(start_kwire: Callable[..., KwireProcess]) -
     assert json.loads(printed("dump", folder / "quarantine"))["version"] == 1
     (folder / "checkpoint").write_bytes(b"KWCP")
     assert "not a whole checkpoint" in run("dump", folder / "checkpoint").stderr
+
+
+def test_aborted_transactions_are_printed(tmp_path: Path) -> None:
+    folder = tmp_path / "orders-0"
+    folder.mkdir()
+    log = Log(str(folder), UnsyncedFiles(), run_now, LogSettings())
+    producer = TransactionalProducer(7)
+    producer.write(log)
+    producer.abort(log)
+    log.roll(NOW_MS)
+    producer.write(log)
+    producer.abort(log)
+    producer.write(log)
+    log.checkpoint()
+    first = {"producer_id": 7, "first_offset": 0, "last_offset": 1, "stable_offset": 2}
+    entry, seal = lines(folder / "00000000000000000000.txnindex")
+    assert entry == first
+    assert (seal["seal"], seal["entries"]) == (True, 1)
+    assert "first_offset 0  last_offset 1" in printed("dump", folder / "00000000000000000000.txnindex")
+    (checkpoint,) = lines(folder / "checkpoint")
+    assert checkpoint["open_transactions"] == [{"producer_id": 7, "first_offset": 4}]
+    assert checkpoint["aborted"] == [{"producer_id": 7, "first_offset": 2, "last_offset": 3, "stable_offset": 4}]
+    change(folder / "00000000000000000000.txnindex", 20)
+    assert "not a whole index" in run("dump", folder / "00000000000000000000.txnindex").stderr
 
 
 def test_group_records_are_decoded(start_kwire: Callable[..., KwireProcess]) -> None:

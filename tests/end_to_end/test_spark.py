@@ -16,6 +16,7 @@ from tests.support.clients import CODECS, DEADLINE_S, Topics, produce_values, re
 from tests.support.http_json import ask
 from tests.support.server import Broker, KwireProcess
 from tests.support.spark_streams import STREAM_TIMEOUT_S, Stream, source, values
+from tests.support.transactional_clients.with_confluent import ConfluentClients
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
@@ -253,3 +254,51 @@ def test_a_stream_flows_from_topic_to_topic(
         finally:
             query.stop()
     assert read_values(broker.bootstrap, target) == numbered(0, 50)
+
+
+def test_only_committed_rows_are_read_where_spark_asks_for_them(
+    spark: "SparkSession", broker: Broker, topics: Topics, tmp_path: Path
+) -> None:
+    topic = topics.create("spark-committed", partitions=2)
+    committed = {"kafka.isolation.level": "read_committed"}
+    stream = Stream(spark, broker.bootstrap, tmp_path, subscribe=topic, startingOffsets="earliest", **committed)
+    clients = ConfluentClients(broker.bootstrap)
+    producer, slow = clients.producer(unique_name("spark")), clients.producer(unique_name("spark"))
+
+    def batch() -> list[bytes]:
+        return values(source(spark, broker.bootstrap, subscribe=topic, **committed))
+
+    kept: dict[int, list[bytes]] = {0: [], 1: []}
+    # Both partitions end with what was aborted.
+    for number, end in enumerate((producer.commit, producer.abort, producer.commit, producer.abort, producer.abort)):
+        rows = numbered(20 * number, 20 * number + 20)
+        producer.begin()
+        for index, row in enumerate(rows):
+            producer.send(topic, row.decode(), index % 2)
+        producer.flush()
+        end()
+        if end == producer.commit:
+            for partition in kept:
+                kept[partition] += rows[partition::2]
+    assert batch() == kept[0] + kept[1]
+    stream.run_once()
+    assert stream.rows() == kept[0] + kept[1]
+
+    # One that is open hides what comes after it, and is no reason to wait.
+    slow.begin()
+    slow.send(topic, "slow", 1)
+    slow.flush()
+    producer.begin()
+    for partition in kept:
+        producer.send(topic, "after", partition)
+    producer.commit()
+    kept[0].append(b"after")
+    assert batch() == kept[0] + kept[1]
+    slow.abort()
+    kept[1].append(b"after")
+    assert batch() == kept[0] + kept[1]
+    stream.run_once()
+    assert stream.rows() == kept[0] + kept[1]
+    everything = values(source(spark, broker.bootstrap, subscribe=topic))
+    assert len(everything) == 5 * 20 + 3
+    clients.close()

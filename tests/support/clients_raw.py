@@ -128,12 +128,18 @@ class RawConnection:
         return False
 
 
-def batch(*values: bytes, producer_id: int = -1, producer_epoch: int = -1, base_sequence: int = -1) -> bytearray:
+def batch(
+    *values: bytes,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    is_transactional: bool = False,
+) -> bytearray:
     """An uncompressed record batch as a producer sends it."""
     builder = DefaultRecordBatchBuilder(
         magic=2,
         compression_type=0,
-        is_transactional=False,
+        is_transactional=is_transactional,
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         base_sequence=base_sequence,
@@ -150,12 +156,19 @@ def metadata_request(*topics: str, allow_auto_create: bool = False) -> Any:
     return MetadataRequest(topics=names, allow_auto_topic_creation=allow_auto_create)
 
 
-def produce_request(topic: str, records: bytes | bytearray | None, *, acks: int = -1, partition: int = 0) -> Any:
+def produce_request(
+    topic: str,
+    records: bytes | bytearray | None,
+    *,
+    acks: int = -1,
+    partition: int = 0,
+    transactional_id: str | None = None,
+) -> Any:
     part = ProduceRequest.TopicProduceData.PartitionProduceData(
         index=partition, records=None if records is None else bytes(records)
     )
     data = ProduceRequest.TopicProduceData(name=topic, partition_data=[part])
-    return ProduceRequest(transactional_id=None, acks=acks, timeout_ms=10_000, topic_data=[data])
+    return ProduceRequest(transactional_id=transactional_id, acks=acks, timeout_ms=10_000, topic_data=[data])
 
 
 def fetch_request(

@@ -11,6 +11,7 @@ from storage.batch import check_batch, parse_header
 from storage.errors import DamagedLog, QuarantinedRange
 from storage.log import Log
 from storage.producers import WINDOW_BATCHES
+from storage.transactions import read_marker
 from tests.support.batches import NOW_MS, split_batches
 
 READ_BYTES_MAX = 1024 * 1024
@@ -144,6 +145,7 @@ class Ledger:
             assert base_offset in found, f"{where}: the acknowledged batch at {base_offset} is gone"
             assert found[base_offset] == batch, f"{where}: another batch is at {base_offset}"
         self._check_producers(log, found)
+        self._check_transactions(log, found)
         self._place(log, found, is_sent_again=True)
         self.open = {base: batch for base, batch in found.items() if base not in self.promised and base >= self.start}
 
@@ -242,7 +244,7 @@ class Ledger:
         next_sequences: dict[int, int] = {}
         for base_offset in sorted(found):
             header = parse_header(found[base_offset])
-            if header.producer_id >= 0:
+            if header.producer_id >= 0 and not header.is_transactional:
                 expected = next_sequences.get(header.producer_id, 0)
                 assert header.base_sequence >= expected, f"{self.name}: a producer's batch is in the log twice"
                 next_sequences[header.producer_id] = header.base_sequence + header.last_offset_delta + 1
@@ -259,3 +261,37 @@ class Ledger:
             told = log.append(again, check_batch(again), max(log.epochs.latest, 0), NOW_MS)
             assert told.is_duplicate, f"{self.name}: a repeated batch was taken for a new one"
             assert told.base_offset == last.base_offset, f"{self.name}: a repetition was answered with another offset"
+
+    def _check_transactions(self, log: Log, found: dict[int, bytes]) -> None:
+        """What the log says of transactions is what its batches say; of those below its start nobody can tell."""
+        where = self._facts(log)
+        start, end = log.log_start_offset, log.log_end_offset
+        opened: dict[int, int] = {}
+        aborted: dict[tuple[int, int], int] = {}
+        for base_offset in sorted(found):
+            header = parse_header(found[base_offset])
+            if header.is_control:
+                marker = read_marker(found[base_offset])
+                assert marker is not None
+                first = opened.pop(header.producer_id, base_offset)
+                if not marker.is_commit:
+                    aborted[header.producer_id, base_offset] = first
+            elif header.is_transactional:
+                opened.setdefault(header.producer_id, base_offset)
+        told = {(one.producer_id, one.last_offset): one.first_offset for one in log.aborted_between(start, end)}
+        assert told.keys() <= aborted.keys(), f"{where}: aborted transactions are told whose markers are not there"
+        for (producer_id, marker_offset), first in aborted.items():
+            if first < marker_offset:
+                assert (producer_id, marker_offset) in told, f"{where}: the abort at {marker_offset} is not told"
+                told_first = told[producer_id, marker_offset]
+                assert told_first <= first, f"{where}: a transaction is told to begin at {told_first}, not {first}"
+                assert told_first == first or told_first < start, f"{where}: {told_first} is not {first}"
+        told_open = log.producers.open_first_offsets
+        for producer_id, first in opened.items():
+            assert producer_id in told_open, f"{where}: the transaction at {first} is not known to be open"
+            told_first = told_open[producer_id]
+            assert told_first == first or told_first < start, f"{where}: open at {told_first}, not {first}"
+        for producer_id, first in told_open.items():
+            assert producer_id in opened or first < start, f"{where}: a transaction at {first} is not there"
+        stable = max(min([end, *told_open.values()]), start)
+        assert log.last_stable_offset(end) == stable, f"{where}: the last stable offset is not {stable}"

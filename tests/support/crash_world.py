@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from random import Random
 
-from storage.batch import check_batch, parse_header
+from storage.batch import build_marker, check_batch, parse_header
 from storage.errors import DiskFailure, FileSystemFailed, disk_errors
 from storage.log import Log
 from storage.producers import WINDOW_BATCHES
@@ -26,10 +26,12 @@ from tests.support.crash_ledger import Ledger, Sent, SimulatedProducer
 from tests.support.rewriting import batches_of, write_replacement
 from tests.support.simulated_disk import Crashed, SimulatedDisk, SimulatedFiles
 from tests.support.simulated_nodes import SimulatedFile, SimulatedFolder
+from tests.support.transactional import TransactionalProducer
 
 DATA_DIR = "/data"
 TOPIC_ID = bytes(range(16))
 PARTITIONS = 3
+TRANSACTIONAL_PRODUCERS = (11, 12, 13)
 # Enough to send everything again that a run can have left, five batches of a producer at a time.
 ROUNDS_MAX = 20
 JOBS_MAX = 200
@@ -48,6 +50,8 @@ class Plan:
     # After a failed sync the same machine starts again, with a cache that shows what the disk does not have.
     has_restarts_on_lies: bool = False
     has_full_disks: bool = False
+    # Some producers write transactions, which end with markers, or never.
+    has_transactions: bool = False
     make_files: Callable[[SimulatedDisk], SimulatedFiles] = SimulatedFiles
 
 
@@ -248,6 +252,9 @@ class CrashWorld:
     # --- producing
 
     def append(self, log: Log, ledger: Ledger) -> None:
+        if self.plan.has_transactions and self.chance.random() < 0.6:
+            self.place(log, ledger, bytes(self.transactional_batch(log)))
+            return
         if self.chance.random() < 0.2:
             batch = self.batch(-1, -1)
             self.place(log, ledger, bytes(batch))
@@ -273,10 +280,24 @@ class CrashWorld:
             base_sequence=base_sequence,
         )
 
+    def transactional_batch(self, log: Log) -> memoryview:
+        """The next batch of a transaction, or its end. Nobody sends these again: they take what the log knows."""
+        producer_id = self.chance.choice(TRANSACTIONAL_PRODUCERS)
+        state = log.producers.get(producer_id)
+        epoch, sequence = (state.epoch, state.next_sequence) if state is not None else (0, 0)
+        if self.chance.random() < 0.4:
+            epoch += self.chance.random() < 0.3
+            return memoryview(bytearray(build_marker(producer_id, epoch, 0, self.chance.random() < 0.5, NOW_MS)))
+        self.serial += 1
+        value = f"{self.serial}.".encode() + bytes(self.chance.choice([10, 300, 1_000]))
+        return TransactionalProducer(producer_id, epoch, sequence).batch([value] * self.chance.choice([1, 1, 3]))
+
     def place(self, log: Log, ledger: Ledger, template: bytes) -> tuple[int, int] | None:
         """(first, last) offset of the batch, or None when the log refused it."""
         batch = memoryview(bytearray(template))
-        header = check_batch(batch)
+        header = parse_header(batch)
+        if not header.is_control:
+            check_batch(batch)
         try:
             told = log.append(batch, header, max(log.epochs.latest, 0), NOW_MS)
         except DiskFailure:
@@ -384,14 +405,17 @@ class CrashWorld:
                 base_offset = header.base_offset
                 # The last batch stays, so that every offset up to the next segment is covered.
                 is_last = header.last_offset + 1 == removed[-1].next_offset
-                if is_last or base_offset in protected or self.chance.random() < 0.5:
+                # Those of transactions stay or go by rules of their own, which others look after.
+                if header.is_transactional or is_last or base_offset in protected or self.chance.random() < 0.5:
                     kept.append(bytes(view))
                 else:
                     gone.append(bytes(view))
         if not kept:
             return
         with disk_errors("write a new segment"):
-            new = write_replacement(self.files, log.directory, removed, kept, self.settings.index_interval_bytes)
+            aborted = [entry for segment in removed for entry in log._aborted_of(segment)]
+            interval = self.settings.index_interval_bytes
+            new = write_replacement(self.files, log.directory, removed, kept, interval, aborted)
         ledger.compacted(gone)
         swap = log.begin_replacement(removed, [new], removed[-1].next_offset)
         if self.chance.random() < 0.3:

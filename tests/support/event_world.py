@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -26,6 +27,7 @@ from storage.batch import Record, build_batch, check_batch
 from storage.directories import LogDirectories
 from storage.errors import StorageError
 from storage.journal import Journal
+from storage.segment import LogSegment
 from storage.syncing import sync_all
 from tests.support.clock import ManualClock
 from tests.support.event_store import all_events, events_of
@@ -279,9 +281,17 @@ class EventWorld:
                 self.starts[topic.topic_id] = max(self.starts.get(topic.topic_id, 0), start)
                 log.advance_log_start_offset(start)
                 for segment in log.drop_segments():
-                    self._later(segment.delete_files)
+                    self._later(partial(self.delete, segment))
         except StorageError:
             self.meet_failure()
+
+    def delete(self, segment: LogSegment) -> None:
+        """As the server does: what cannot be deleted now is tried again later."""
+        try:
+            segment.delete_files()
+        except StorageError:
+            self.meet_failure()
+            self._later(partial(self.delete, segment))
 
     async def change(self) -> None:
         topic = self.topics.get(self.chance.choice(NAMES))

@@ -22,7 +22,7 @@ import uvloop
 from kwire.broker.cold_reads import ColdReads
 from kwire.broker.coordinator_log import CoordinatorLog
 from kwire.broker.dynamic_configs import DynamicConfigs
-from kwire.broker.features import Features
+from kwire.broker.features import TRANSACTION_VERSION, Features
 from kwire.broker.fetch_sessions import FetchSessions
 from kwire.broker.log_dirs import LogDirs
 from kwire.broker.metadata_log import MetadataLog
@@ -32,13 +32,17 @@ from kwire.broker.producer_ids import ProducerIds
 from kwire.broker.store.committing import CheckedBatch
 from kwire.broker.store.event_store import EventDraft, EventStore
 from kwire.broker.store.event_topics import EventTopics
-from kwire.broker.topics import OFFSETS_TOPIC, NewTopic, Topic, Topics
+from kwire.broker.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, NewTopic, Topic, Topics
 from kwire.config import load
 from kwire.coordinator.group.consumer.configured import ConfiguredGroups
 from kwire.coordinator.group.coordinator import GroupCoordinator
 from kwire.coordinator.group.definitions import DefinedGroups, GroupDefinitions
 from kwire.coordinator.group.settings import GroupSettings
 from kwire.coordinator.group.topics_view import CatalogueView
+from kwire.coordinator.transaction.admissions import Admissions
+from kwire.coordinator.transaction.coordinator import TransactionCoordinator
+from kwire.coordinator.transaction.marker_writing import Markers
+from kwire.coordinator.transaction.settings import TransactionSettings
 from kwire.coordinator.web_groups import WebGroups
 from kwire.handlers import HANDLERS
 from kwire.handlers.context import Context, NodeFacts, Services
@@ -169,6 +173,20 @@ class QuietNode:
             topics=CatalogueView(self.topics.catalogue),
             consumer_settings=DefinedGroups(self.definitions, ConfiguredGroups(self.configs)),
         )
+        features = Features(self.metastore, HANDLERS)
+        self.markers = Markers(self.topics, self.groups, lambda call: asyncio.get_running_loop().call_soon(call))
+        self.transactions = TransactionCoordinator(
+            log=CoordinatorLog(self.topics, TRANSACTIONS_TOPIC),
+            clock=self.clock,
+            call_later=lambda seconds, call: asyncio.get_running_loop().call_later(seconds, call),
+            settings=TransactionSettings(
+                state_log_num_partitions=self.config.transactions.partition_count,
+                max_timeout_ms=self.config.transactions.timeout_ms_max,
+            ),
+            write_markers=self.markers.write_all,
+            transaction_version=lambda: features.level(TRANSACTION_VERSION),
+            coordinator_epoch=self._starts,
+        )
         self.web_groups = WebGroups(self.groups, self.definitions, self.topics, self.clock)
         self.cold_reads = ColdReads()
         self.store.cordoned_dirs = self.configs.config.log.cordoned_dirs
@@ -180,9 +198,12 @@ class QuietNode:
             clock=self.clock,
             topics=self.topics,
             producer_ids=ProducerIds(self.metastore),
-            features=Features(self.metastore, HANDLERS),
+            features=features,
             metadata_log=MetadataLog(self.metastore, self._starts, DIRECTORY_ID),
             groups=self.groups,
+            transactions=self.transactions,
+            admissions=Admissions(self.transactions),
+            markers=self.markers,
             cold_reads=self.cold_reads,
             fetch_sessions=FetchSessions(self.clock, self.config.network.fetch_session_slots),
             moves=self.moves,
@@ -211,6 +232,7 @@ class QuietNode:
         return topic
 
     def close(self) -> None:
+        self.transactions.close()
         self.groups.close()
         self.cold_reads.close()
         self.store.close()

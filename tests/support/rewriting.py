@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from storage.batch import parse_header
 from storage.files import Files
 from storage.index import NO_MAX_TIMESTAMP, SparseIndex
-from storage.replacement import NewSegment
+from storage.replacement import NewSegment, write_new_aborted
 from storage.segment import LogSegment, index_name, segment_name
+from storage.txn_index import AbortedEntry
 from tests.support.batches import split_batches
 
 
@@ -17,7 +18,12 @@ def batches_of(segment: LogSegment) -> list[memoryview]:
 
 
 def write_replacement(
-    files: Files, directory: str, removed: Sequence[LogSegment], batches: Sequence[bytes], index_interval_bytes: int
+    files: Files,
+    directory: str,
+    removed: Sequence[LogSegment],
+    batches: Sequence[bytes],
+    index_interval_bytes: int,
+    aborted: Sequence[AbortedEntry] = (),
 ) -> NewSegment:
     """One segment in the place of ``removed``, with these batches, synced under its name with ``.new``."""
     base_offset = removed[0].base_offset
@@ -36,4 +42,7 @@ def write_replacement(
         files.fdatasync(fd)
         files.close(fd)
     first_timestamp = parse_header(batches[0]).max_timestamp
-    return NewSegment(base_offset, removed[-1].next_offset, position, max_timestamp, first_timestamp, index)
+    if aborted:
+        write_new_aborted(directory, base_offset, aborted, position, files)
+    next_offset = removed[-1].next_offset
+    return NewSegment(base_offset, next_offset, position, max_timestamp, first_timestamp, index, tuple(aborted))

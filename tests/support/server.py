@@ -22,8 +22,12 @@ READY_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 20.0
 POLL_INTERVAL_S = 0.02
 OUTPUT_TAIL_BYTES = 8 * 1024
-# What every test server gets unless the test says otherwise: a group of one should not wait three seconds for company.
-TEST_SETTINGS = {"group.initial.rebalance.delay.ms": "0"}
+# What every test server gets unless the test says otherwise: a group of one should not wait three seconds for company,
+# and who waits for the end of an abandoned transaction not ten.
+TEST_SETTINGS = {
+    "group.initial.rebalance.delay.ms": "0",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
+}
 
 Value = TypeVar("Value")
 

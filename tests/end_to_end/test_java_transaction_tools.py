@@ -1,0 +1,224 @@
+"""Apache Kafka's tool for transactions, unchanged: kafka-transactions in all its forms."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from kafka.protocol.producer import InitProducerIdRequest
+
+from tests.support.clients import DEADLINE_S, Topics, unique_name
+from tests.support.clients_raw import NONE, RawConnection, batch, produce_request, produced
+from tests.support.server import Broker, wait_until
+from tests.support.tool_server import ToolAnswer, ToolServer
+from tests.support.transaction_states import wait_for_state
+from tests.support.transaction_tests import assert_reads
+from tests.support.transactional_clients.interface import TRANSACTION_TIMEOUT_MS, Refused
+from tests.support.transactional_clients.with_confluent import ConfluentClients
+
+# The first run fetches the tools with Maven.
+pytestmark = [pytest.mark.needs_java, pytest.mark.needs_mvn, pytest.mark.timeout(600)]
+
+TOOL = "TransactionsCommand"
+# Versions of requests that belong to the first generation of transactions.
+INIT_PRODUCER_ID_VERSION, PRODUCE_VERSION = 4, 9
+VERIFICATION = "transaction.partition.verification.enable"
+# How the tool is told that a transaction of any age may be hanging.
+ANY_AGE = ("--max-transaction-timeout", "0")
+
+
+class TransactionTools:
+    """kafka-transactions against one broker."""
+
+    def __init__(self, server: ToolServer, bootstrap: str) -> None:
+        self.server = server
+        self.bootstrap = bootstrap
+
+    def run(self, *arguments: str) -> str:
+        return self.server.run(TOOL, "--bootstrap-server", self.bootstrap, *arguments)
+
+    def refused(self, *arguments: str) -> str:
+        """What the tool complains of."""
+        answer: ToolAnswer = self.server.call(TOOL, "--bootstrap-server", self.bootstrap, *arguments)
+        assert answer.exit_code == 1
+        assert answer.stdout == ""
+        return answer.stderr
+
+    def table(self, *arguments: str) -> list[dict[str, str]]:
+        """The rows under a header, by column."""
+        header, *lines = (line.split("\t") for line in self.run(*arguments).splitlines() if line)
+        return [
+            {name.strip(): cell.strip() for name, cell in zip(header, line, strict=True) if name.strip()}
+            for line in lines
+        ]
+
+    def listed(self, pattern: str, *arguments: str) -> dict[str, str]:
+        """States by transactional id."""
+        rows = self.table("list", "--transactional-id-pattern", pattern, *arguments)
+        return {row["TransactionalId"]: row["TransactionState"] for row in rows}
+
+    def described(self, transactional_id: str) -> dict[str, str]:
+        (row,) = self.table("describe", "--transactional-id", transactional_id)
+        return row
+
+    def producers(self, topic: str) -> dict[int, dict[str, str]]:
+        rows = self.table("describe-producers", "--topic", topic, "--partition", "0")
+        return {int(row["ProducerId"]): row for row in rows}
+
+    def hanging(self, *arguments: str) -> list[dict[str, str]]:
+        return self.table("find-hanging", *ANY_AGE, *arguments)
+
+
+@pytest.fixture(scope="module")
+def tools(broker: Broker) -> Iterator[TransactionTools]:
+    server = ToolServer()
+    yield TransactionTools(server, broker.bootstrap)
+    server.close()
+
+
+@pytest.fixture
+def clients(broker: Broker) -> Iterator[ConfluentClients]:
+    clients = ConfluentClients(broker.bootstrap)
+    yield clients
+    clients.close()
+
+
+@contextmanager
+def unverified(broker: Broker) -> Iterator[None]:
+    """Inside, the server takes transactional records without asking whether their transaction knows of them."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    (node,) = admin.list_topics(timeout=DEADLINE_S).brokers
+
+    def alter(operation: AlterConfigOpType) -> None:
+        entry = ConfigEntry(VERIFICATION, "false", incremental_operation=operation)
+        resource = ConfigResource(ResourceType.BROKER, str(node), incremental_configs=[entry])
+        for future in admin.incremental_alter_configs([resource]).values():
+            future.result(DEADLINE_S)
+
+    alter(AlterConfigOpType.SET)
+    try:
+        yield
+    finally:
+        alter(AlterConfigOpType.DELETE)
+
+
+def leave_hanging(broker: Broker, topic: str) -> tuple[int, int]:
+    """A transactional record whose producer id no transaction has: nobody will ever end it. Producer id and offset."""
+    with unverified(broker), RawConnection(broker.address) as connection:
+        identity = connection.call(
+            InitProducerIdRequest(
+                transactional_id=None,
+                transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
+                producer_id=-1,
+                producer_epoch=-1,
+            ),
+            INIT_PRODUCER_ID_VERSION,
+        )
+        assert identity.error_code == NONE
+        records = batch(
+            b"hanging", producer_id=identity.producer_id, producer_epoch=0, base_sequence=0, is_transactional=True
+        )
+        request = produce_request(topic, records, transactional_id=unique_name("ghost"))
+
+        def offset() -> list[int]:
+            answer = produced(connection.call(request, PRODUCE_VERSION))
+            return [answer.base_offset] if answer.error_code == NONE else []
+
+        # Apache Kafka takes a moment until a setting counts.
+        (base_offset,) = wait_until(offset, "the record is taken", DEADLINE_S)
+        return int(identity.producer_id), base_offset
+
+
+def test_transactions_are_listed_and_described(
+    broker: Broker, tools: TransactionTools, topics: Topics, clients: ConfluentClients
+) -> None:
+    topic, stem = topics.create("txn-tools"), unique_name("listed")
+    ids = {state: f"{stem}-{state}" for state in ("Empty", "Ongoing", "CompleteCommit", "CompleteAbort")}
+    producers = {state: clients.producer(transactional_id) for state, transactional_id in ids.items()}
+    for state in ("CompleteCommit", "CompleteAbort", "Ongoing"):
+        producers[state].begin()
+        producers[state].send(topic, state)
+        producers[state].flush()
+    producers["CompleteCommit"].commit()
+    producers["CompleteAbort"].abort()
+    for state, transactional_id in ids.items():
+        wait_for_state(broker.bootstrap, transactional_id, state)
+
+    everything = {transactional_id: state for state, transactional_id in ids.items()}
+    assert tools.listed(f"{stem}-.*") == everything
+    every_row = {row["TransactionalId"]: row for row in tools.table("list")}
+    assert everything.items() <= {name: row["TransactionState"] for name, row in every_row.items()}.items()
+    assert tools.listed(f"{stem}-Complete") == {}, "a pattern matches the whole id"
+    assert set(tools.listed(f"{stem}-Complete(Commit|Abort)")) == {ids["CompleteCommit"], ids["CompleteAbort"]}
+    # One that never ran has run for ever; of the others none has for an hour.
+    assert tools.listed(f"{stem}-.*", "--duration-filter", "3600000") == {ids["Empty"]: "Empty"}
+    assert tools.listed(f"{stem}-.*", "--duration-filter", "-1") == everything
+    assert "failed" in tools.refused("list", "--transactional-id-pattern", "(").lower()
+
+    ongoing = tools.described(ids["Ongoing"])
+    assert (ongoing["TransactionState"], ongoing["TransactionTimeoutMs"]) == ("Ongoing", str(TRANSACTION_TIMEOUT_MS))
+    assert (ongoing["ProducerEpoch"], ongoing["TopicPartitions"]) == ("0", f"{topic}-0")
+    assert ongoing["ProducerId"] == every_row[ids["Ongoing"]]["ProducerId"]
+    assert 0 <= int(ongoing["TransactionDurationMs"]) < 600_000
+    empty = tools.described(ids["Empty"])
+    assert (empty["CurrentTransactionStartTimeMs"], empty["TopicPartitions"]) == ("None", "")
+    assert tools.described(ids["CompleteCommit"])["TopicPartitions"] == ""
+    assert "could not be found" in tools.refused("describe", "--transactional-id", unique_name("nobody"))
+
+    states = tools.producers(topic)
+    by_state = {state: states[int(every_row[name]["ProducerId"])] for state, name in ids.items() if state != "Empty"}
+    assert len(states) == len(by_state)
+    assert by_state["Ongoing"]["CurrentTransactionStartOffset"] == "2"
+    assert by_state["Ongoing"]["LatestCoordinatorEpoch"] == "-1"
+    for state in ("CompleteCommit", "CompleteAbort"):
+        assert by_state[state]["CurrentTransactionStartOffset"] == "None"
+        assert int(by_state[state]["LatestCoordinatorEpoch"]) >= 0
+        assert by_state[state]["LastSequence"] == "0"
+
+
+def test_a_hanging_transaction_is_found_and_aborted(
+    broker: Broker, tools: TransactionTools, topics: Topics, clients: ConfluentClients
+) -> None:
+    topic = topics.create("txn-hanging")
+    busy_id = unique_name("busy")
+    busy = clients.producer(busy_id)
+    producer_id, offset = leave_hanging(broker, topic)
+    busy.begin()
+    busy.send(topic, "busy")
+    busy.flush()
+    (found,) = tools.hanging("--topic", topic)
+    assert found == tools.hanging("--topic", topic, "--partition", "0")[0]
+    node = tools.table("list")[0]["Coordinator"]
+    assert found in tools.hanging("--broker-id", node)
+    expected = {"ProducerId": str(producer_id), "ProducerEpoch": "0", "StartOffset": str(offset), "Partition": "0"}
+    assert expected.items() <= found.items()
+    assert found["CoordinatorEpoch"] == "-1"
+    # It is too young for the tool's own idea of hanging.
+    assert tools.table("find-hanging", "--topic", topic) == []
+
+    busy.commit()
+    wait_for_state(broker.bootstrap, busy_id, "CompleteCommit")
+    # What comes after the hanging transaction waits for it.
+    assert_reads(clients, topic, [])
+    abort = ("abort", "--topic", topic, "--partition", "0", "--start-offset", str(offset))
+    assert tools.run(*abort) == ""
+    assert_reads(clients, topic, ["busy"])
+    assert tools.hanging("--topic", topic) == []
+    assert "Could not find any open transactions" in tools.refused(*abort)
+    assert int(tools.producers(topic)[producer_id]["LatestCoordinatorEpoch"]) >= 0
+
+
+def test_a_transaction_is_ended_by_force(tools: TransactionTools, topics: Topics, clients: ConfluentClients) -> None:
+    topic, transactional_id = topics.create("txn-force"), unique_name("forced")
+    producer = clients.producer(transactional_id)
+    producer.begin()
+    producer.send(topic, "forced")
+    producer.flush()
+    assert tools.run("forceTerminateTransaction", "--transactionalId", transactional_id) == ""
+    described = tools.described(transactional_id)
+    assert (described["TransactionState"], described["TopicPartitions"]) == ("Empty", "")
+    assert int(described["ProducerEpoch"]) > 0
+    with pytest.raises(Refused, match="FENCED"):
+        producer.commit()
+    assert_reads(clients, topic, [])
+    assert_reads(clients, topic, ["forced"], is_committed=False)

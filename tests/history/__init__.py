@@ -1,0 +1,1 @@
+"""The checker of transactional histories is itself put to the proof: on good histories, and on planted anomalies."""

@@ -1,0 +1,281 @@
+"""A process that writes, and one that reads, writes and commits its position, in transactions over aiokafka.
+
+Usage: python -m tests.support.transactional_aiokafka BOOTSTRAP HISTORY NAME SEED PLACES [INPUTS]
+Places are written `topic:partition`, with commas between; with inputs it is a program that transforms. It works until
+its standard input ends, and says at the end what it has counted.
+"""
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.errors import KafkaError, ProducerFenced
+from aiokafka.structs import OffsetAndMetadata, TopicPartition
+
+from tests.support.history import (
+    Acknowledged,
+    Begun,
+    EndAsked,
+    Ended,
+    History,
+    Isolation,
+    OffsetSent,
+    Outcome,
+    Place,
+    ProducerAsked,
+    ProducerReady,
+    Sent,
+    Source,
+    record_of,
+)
+from tests.support.transactional_workers import asking_consumer, note_positions
+
+PATIENCE_S = 60.0
+TRANSACTION_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 10.0
+RETRY_S = 0.05
+TRANSACTION_RECORDS_MAX = 6
+TRANSFORMED_MAX = 10
+POLL_MS = 100
+HURRY_S_MAX = 0.02
+
+
+class Incarnation:
+    """One producer of a transactional id."""
+
+    def __init__(self, program: "Program", number: int) -> None:
+        self.program = program
+        self.number = number
+        self.transaction = ""
+        self.is_fenced = False
+        self._count = self._records = 0
+        self.producer = AIOKafkaProducer(
+            bootstrap_servers=program.bootstrap,
+            transactional_id=program.name,
+            transaction_timeout_ms=int(TRANSACTION_TIMEOUT_S * 1000),
+            retry_backoff_ms=50,
+            request_timeout_ms=5_000,
+        )
+
+    def note(self, event: Any) -> None:
+        self.program.history.note(event)
+
+    async def start(self) -> "Incarnation":
+        self.note(ProducerAsked(transactional_id=self.program.name, incarnation=self.number))
+        await self.program.repeated(self.producer.start)
+        self.note(ProducerReady(transactional_id=self.program.name, incarnation=self.number))
+        return self
+
+    async def begin(self) -> None:
+        self._count += 1
+        self._records = 0
+        self.transaction = f"{self.program.name}/{self.number}/{self._count}"
+        self.note(
+            Begun(
+                transaction=self.transaction,
+                transactional_id=self.program.name,
+                incarnation=self.number,
+                timeout_s=TRANSACTION_TIMEOUT_S,
+            )
+        )
+        await self.producer.begin_transaction()
+
+    async def send(self, records: Sequence[tuple[Place, Source | None]]) -> None:
+        """Until all are acknowledged; the first that is not raises."""
+        waiting = []
+        for place, source in records:
+            value = f"{self.transaction}:{self._records}"
+            self._records += 1
+            self.note(Sent(transaction=self.transaction, place=place, value=value, source=source))
+            waiting.append(asyncio.ensure_future(self._send(place, value)))
+        try:
+            await asyncio.wait_for(asyncio.gather(*waiting), PATIENCE_S)
+        except ProducerFenced:
+            self.is_fenced = True
+            raise
+        finally:
+            for task in waiting:
+                task.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+
+    async def _send(self, place: Place, value: str) -> None:
+        told = await self.producer.send_and_wait(place.topic, value=record_of(value), partition=place.partition)
+        self.note(Acknowledged(place=place, value=value, offset=told.offset))
+
+    async def send_positions(self, sources: Sequence[Source]) -> None:
+        # The last of each place counts.
+        positions = {source.place: source.offset + 1 for source in sources}
+        for place, offset in positions.items():
+            self.note(OffsetSent(transaction=self.transaction, group=self.program.name, place=place, offset=offset))
+        offsets = {TopicPartition(*place): OffsetAndMetadata(offset, "") for place, offset in positions.items()}
+        await asyncio.wait_for(self.producer.send_offsets_to_transaction(offsets, self.program.name), PATIENCE_S)
+
+    async def end(self, is_commit: bool, patience_s: float = PATIENCE_S) -> Outcome:
+        self.note(EndAsked(transaction=self.transaction, is_commit=is_commit))
+        call = self.producer.commit_transaction if is_commit else self.producer.abort_transaction
+        try:
+            await asyncio.wait_for(call(), patience_s)
+            outcome = Outcome.COMMITTED if is_commit else Outcome.ABORTED
+        except ProducerFenced:
+            outcome = Outcome.FENCED
+        except (KafkaError, TimeoutError, AssertionError) as error:
+            # After a fatal error this client does not ask the server any more, and answers by a failed assertion.
+            outcome = Outcome.FENCED if self.is_fenced else Outcome.UNKNOWN
+            if outcome is Outcome.UNKNOWN and not isinstance(error, TimeoutError):
+                self.program.count(f"unexpected: {error!r}")
+        self.note(Ended(transaction=self.transaction, outcome=outcome))
+        self.program.count(str(outcome))
+        return outcome
+
+    async def close(self) -> None:
+        # It waits for what the server never answers, if the server does not know this producer any more.
+        with suppress(KafkaError, TimeoutError, AssertionError):
+            await asyncio.wait_for(self.producer.stop(), STOP_TIMEOUT_S)
+
+
+class Program:
+    """Writes to the places; with inputs, what it writes is made from them."""
+
+    def __init__(
+        self, bootstrap: str, history: History, name: str, seed: int, places: Sequence[Place], inputs: Sequence[Place]
+    ) -> None:
+        self.bootstrap = bootstrap
+        self.history = history
+        self.name = name
+        self.chance = Random(seed)
+        self.places = places
+        self.inputs = inputs
+        self.wish = asyncio.Event()
+        self.counts: dict[str, int] = {}
+        self.incarnations = 0
+        self.consumer: Any = None
+        self.asker = asking_consumer(bootstrap, name)
+
+    def count(self, what: str) -> None:
+        self.counts[what] = self.counts.get(what, 0) + 1
+
+    async def repeated(self, ask: Callable[[], Awaitable[Any]]) -> Any:
+        """The answer, from a server that may be away for a while."""
+        deadline = asyncio.get_running_loop().time() + PATIENCE_S
+        while True:
+            try:
+                return await asyncio.wait_for(ask(), PATIENCE_S)
+            except KafkaError:
+                if asyncio.get_running_loop().time() >= deadline:
+                    raise
+                await asyncio.sleep(RETRY_S)
+
+    async def run(self) -> None:
+        incarnation = await self.next()
+        if self.inputs:
+            self.consumer = AIOKafkaConsumer(
+                bootstrap_servers=self.bootstrap,
+                group_id=self.name,
+                enable_auto_commit=False,
+                auto_offset_reset="earliest",
+                isolation_level=str(Isolation.COMMITTED),
+                retry_backoff_ms=50,
+                request_timeout_ms=5_000,
+            )
+            self.consumer.assign([TopicPartition(*place) for place in self.inputs])
+            await self.repeated(self.consumer.start)
+            await self.go_back()
+        while not self.wish.is_set():
+            records = await self.next_records()
+            if records:
+                incarnation = await self.transact(incarnation, records)
+        await incarnation.close()
+        self.asker.close()
+        if self.consumer is not None:
+            await self.consumer.stop()
+
+    async def next(self) -> Incarnation:
+        self.incarnations += 1
+        return await Incarnation(self, self.incarnations).start()
+
+    async def next_records(self) -> list[tuple[Place, Source | None]]:
+        if self.consumer is None:
+            count = self.chance.randint(1, TRANSACTION_RECORDS_MAX)
+            return [(self.chance.choice(self.places), None) for _ in range(count)]
+        batches = await self.consumer.getmany(timeout_ms=POLL_MS, max_records=TRANSFORMED_MAX)
+        records: list[tuple[Place, Source | None]] = []
+        for partition, messages in batches.items():
+            place = Place(partition.topic, partition.partition)
+            for message in messages:
+                records.append((self.chance.choice(self.places), Source(place, message.offset)))
+        return records
+
+    async def transact(self, incarnation: Incarnation, records: list[tuple[Place, Source | None]]) -> Incarnation:
+        await incarnation.begin()
+        outcome: Outcome | None
+        try:
+            await incarnation.send(records)
+            if self.consumer is not None:
+                await incarnation.send_positions([source for _, source in records if source is not None])
+        except (KafkaError, TimeoutError) as error:
+            self.count(f"not sent: {error!r}")
+            outcome = await incarnation.end(is_commit=False)
+            successor = incarnation
+        else:
+            outcome, successor = await self.end(incarnation)
+        if outcome in (Outcome.UNKNOWN, Outcome.FENCED) and successor is incarnation:
+            successor = await self.next()
+            await incarnation.close()
+        if self.consumer is not None and outcome is not Outcome.COMMITTED:
+            await self.go_back()
+        return successor
+
+    async def end(self, incarnation: Incarnation) -> tuple[Outcome | None, Incarnation]:
+        way = self.chance.random()
+        if way < 0.06:
+            successor = await self.next()
+            with suppress(KafkaError, TimeoutError):
+                await incarnation.send([(self.places[0], None)])
+            outcome = await incarnation.end(is_commit=True)
+            self.count("zombies fenced" if outcome is Outcome.FENCED else f"zombies {outcome}")
+            await incarnation.close()
+            return outcome, successor
+        if way < 0.12:
+            self.count("abandoned")
+            successor = await self.next()
+            await incarnation.close()
+            return None, successor
+        patience_s = self.chance.uniform(0.001, HURRY_S_MAX) if way < 0.24 else PATIENCE_S
+        return await incarnation.end(self.chance.random() < 0.75, patience_s), incarnation
+
+    async def go_back(self) -> None:
+        """What was read and not committed is read again.
+
+        librdkafka asks: aiokafka cannot ask for stable positions (KIP-447), and takes an answer that the coordinator is
+        still loading for one that there is no position.
+        """
+        note = partial(note_positions, self.history, self.asker, self.name, self.inputs)
+        for place, offset in (await asyncio.to_thread(note)).items():
+            self.consumer.seek(TopicPartition(*place), max(offset, 0))
+
+
+def places_in(text: str) -> list[Place]:
+    return [Place(topic, int(partition)) for topic, partition in (one.rsplit(":", 1) for one in text.split(","))]
+
+
+async def main() -> None:
+    bootstrap, path, name, seed, places, *inputs = sys.argv[1:]
+    with History(Path(path)) as history:
+        program = Program(
+            bootstrap, history, name, int(seed), places_in(places), places_in(inputs[0]) if inputs else []
+        )
+        loop = asyncio.get_running_loop()
+        loop.add_reader(sys.stdin, program.wish.set)
+        await program.run()
+    for what, count in sorted(program.counts.items()):
+        print(f"{count} {what}")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
