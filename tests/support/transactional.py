@@ -88,3 +88,14 @@ def _shown(view: memoryview, start: int, aborted: list[AbortedTransaction]) -> l
             continue
         found += [(one.offset, one.value) for one in read_records(batch, BUDGET_BYTES) if one.offset >= start]
     return found
+
+
+def write_history(log: Log) -> None:
+    """Some of everything, over several segments, with a transaction that stays open."""
+    first, second, third = (TransactionalProducer(number) for number in range(3))
+    third.write(log, b"open")
+    for number in range(8):
+        first.write(log, bytes(50), b"%d" % number)
+        second.write(log, b"%d" % number)
+        first.end(log, is_commit=number % 2 == 0, coordinator_epoch=number)
+        second.end(log, is_commit=number % 3 == 0)
