@@ -226,8 +226,9 @@ def _has_empty_sector(data: bytes, start: int, end: int) -> bool:
     edge = start
     while edge < end:
         next_edge = min((edge // _SECTOR_BYTES + 1) * _SECTOR_BYTES, end)
-        # A few zeros are the front of a size; if more than those were lost, more is missing.
-        if next_edge - edge >= _SIZE.size and not any(data[edge:next_edge]):
+        # At the front a few zeros are the front of a size; if more than those were lost, more is missing.
+        is_telling = edge % _SECTOR_BYTES == 0 or next_edge - edge >= _SIZE.size
+        if is_telling and not any(data[edge:next_edge]):
             return True
         edge = next_edge
     return False

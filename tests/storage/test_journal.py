@@ -242,6 +242,18 @@ def test_any_sectors_of_an_unfinished_frame_may_be_lost(
     assert replay(path) == [*(b"k" * length for length in before), *([b"u" * size] if is_whole else [])]
 
 
+def test_a_last_sector_of_one_byte_may_be_lost(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    shorter = write(path, [[b"k"], [b"u"]])[-1]
+    path.unlink()
+    write(path, [[b"k"], [b"u" * (1 + 1025 - shorter)]])
+    data = bytearray(path.read_bytes())
+    assert len(data) == 1025
+    data[-1] = 0
+    path.write_bytes(data)
+    assert replay(path) == [b"k"]
+
+
 def test_a_sector_lost_in_front_of_finished_frames_is_damage(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     sizes = write(path, [[b"a" * 600], [b"b" * 2000], [b"c" * 600]])
