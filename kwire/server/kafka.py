@@ -108,14 +108,15 @@ class Shared:
 class KafkaConnection(asyncio.BufferedProtocol):
     """One socket. All methods run in the event loop."""
 
-    __slots__ = ("_context", "_door", "_is_reading", "_is_writable", "_machine", "_outgoing", "_shared", "_shortcut",
-                 "_shortcut_latency", "_transport", "_unanswered", "_unsent_bytes", "active_at", "client_host",
-                 "is_draining", "stuck_since")  # fmt: skip
+    __slots__ = ("_context", "_door", "_is_reading", "_is_writable", "_machine", "_outgoing", "_reader", "_shared",
+                 "_shortcut", "_shortcut_latency", "_transport", "_unanswered", "_unsent_bytes", "active_at",
+                 "client_host", "is_draining", "stuck_since")  # fmt: skip
 
     def __init__(self, shared: Shared, door: "Door") -> None:
         self._shared = shared
         self._door = door
         self._machine = ServerConnection(shared.apis, shared.memory, shared.network.request_bytes_max)
+        self._reader = self._machine.reader
         self._transport: Any = None
         self._context = Context(shared.services, self, 0, None)
         self._is_reading = True
@@ -159,16 +160,16 @@ class KafkaConnection(asyncio.BufferedProtocol):
         for future in self._unanswered:
             future.cancel()
         self._unanswered.clear()
-        self._machine.reader.close()
+        self._reader.close()
         self._door.leave(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._machine.reader.buffer()
+        return self._reader.buffer()
 
     def buffer_updated(self, count: int) -> None:
         self._shared.metrics.received_bytes += count
         self.active_at = perf_counter()
-        self._machine.reader.received(count)
+        self._reader.received(count)
         self._serve()
 
     def eof_received(self) -> bool:
@@ -214,12 +215,12 @@ class KafkaConnection(asyncio.BufferedProtocol):
         """Handle every whole request that is here, then send the answers that are ready."""
         if self._transport.is_closing():
             return
-        machine, bound = self._machine, self._shared.network.inflight_max
-        reader = machine.reader
+        machine, reader, bound = self._machine, self._reader, self._shared.network.inflight_max
+        waiting = machine.waiting
         ready: list[Buffer] = []
         ready_bytes = 0
         try:
-            while self._is_writable and not self.is_draining and len(machine.waiting) < bound:
+            while self._is_writable and not self.is_draining and len(waiting) < bound:
                 frame = reader.next_frame()
                 if frame is None:
                     break
@@ -256,10 +257,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
         answer = self._shortcut.answer(frame)
         if answer is None:
             return None
-        if type(answer) is DurableAnswer:
+        if isinstance(answer, DurableAnswer):
             self._answer_when_durable(answer)
             return ()
-        assert isinstance(answer, bytes)
         assert self._shortcut_latency is not None
         self._shortcut_latency.observe(perf_counter() - self.active_at)
         if not self._machine.waiting:
@@ -368,7 +368,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def _turn_reading(self) -> None:
         """Read on, or stop, as the bounds say."""
-        is_starved = self._machine.reader.is_starved
+        is_starved = self._reader.is_starved
         if is_starved:
             self.stuck_since = self.stuck_since or perf_counter()
         elif self._is_writable:

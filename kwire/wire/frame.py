@@ -103,7 +103,8 @@ class FrameReader:
         room = self._room(kept)
         if self._own:
             if self._start:
-                self._view[:kept] = bytes(self._view[self._start : self._end])
+                # The two may overlap: a view that is assigned to another one of the same memory takes care of that.
+                self._view[:kept] = self._view[self._start : self._end]
                 self._start, self._end = 0, kept
             larger = self._memory.take(room, len(self._view)) if room > len(self._view) else None
             if larger is not None:
