@@ -203,31 +203,32 @@ class Partition:
         """Bytes of records; the log is not opened for it."""
         return self._log.size_bytes if self._log is not None else self.stored_bytes
 
-    def append(self, batch: memoryview, header: BatchHeader) -> Appended:
-        """The one door in; raises StorageError or KafkaError.
+    def append(self, batch: memoryview, header: BatchHeader, now_ms: int | None = None) -> Appended:
+        """The one door in; raises StorageError or KafkaError. Who brings several batches tells the time once for all.
 
         The batch gets its offset and epoch in place, unless the topic stores it in another codec: that is a copy.
         """
         if self.is_leaving:
             raise _is_leaving()
+        if now_ms is None:
+            now_ms = self._clock.now_ms()
         settings = self.settings
-        now_ms = self._clock.now_ms()
-        size_bytes = len(batch)
-        if size_bytes > settings.max_message_bytes:
-            raise _too_large(size_bytes, settings)
-        if not settings.is_plain or header.max_timestamp == NO_TIMESTAMP:
+        if len(batch) > settings.max_message_bytes:
+            raise _too_large(len(batch), settings)
+        timestamp = header.max_timestamp
+        if not settings.is_plain or timestamp == NO_TIMESTAMP:
             if settings.is_event_topic:
                 raise KafkaError(ErrorCode.POLICY_VIOLATION, "this topic takes records through the event store only")
             batch, header = _looked_into(batch, header, settings, now_ms)
-            size_bytes = len(batch)
-        if header.max_timestamp - now_ms > settings.timestamp_after_max_ms and not settings.is_log_append_time:
+            timestamp = header.max_timestamp
+        if timestamp - now_ms > settings.timestamp_after_max_ms and not settings.is_log_append_time:
             raise _too_late(header, now_ms)
         log = self._log or self.log
         if header.attributes & TRANSACTIONAL_BIT:
             self.is_unstable = True
         appended = log.append(batch, header, self.leader_epoch, now_ms)
         if not appended.is_duplicate:
-            self._show(log, size_bytes)
+            self._show(log, len(batch))
         return appended
 
     def append_marker(self, producer_id: int, producer_epoch: int, coordinator_epoch: int, is_commit: bool) -> Appended:
@@ -250,16 +251,19 @@ class Partition:
     def _show(self, log: Log, size_bytes: int) -> None:
         """So many bytes were appended: they may be read now, or when they have been synced."""
         settings = self.settings
-        self.appended_bytes += size_bytes
+        self.appended_bytes = appended_bytes = self.appended_bytes + size_bytes
         end = log.log_end_offset
         if end - log.synced_offset >= settings.unsynced_messages_max:
             self._syncs.add(self)
-        else:
-            self.readable_bytes = self.appended_bytes
-            self.advance(end)
-            if not settings.is_plain and settings.flush_ms != NEVER_MS and not self._is_flush_due:
-                self._is_flush_due = True
-                self._syncs.add_within(self, settings.flush_ms)
+            return
+        self.readable_bytes = appended_bytes
+        if settings.is_plain and not self._awaited and not self._watchers:
+            self.high_watermark = end  # nobody is to be told of it
+            return
+        self.advance(end)
+        if settings.flush_ms != NEVER_MS and not self._is_flush_due:
+            self._is_flush_due = True
+            self._syncs.add_within(self, settings.flush_ms)
 
     # --- the same in two steps, for the event store
 

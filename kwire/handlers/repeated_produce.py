@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from kwire.broker.partition import Partition, code_of
 from kwire.broker.topics import Topic
+from kwire.clock import Clock
 from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.context import Context, DurableAnswer
 from kwire.wire.codec import encode_message
@@ -36,17 +37,21 @@ ALL = -1
 # Values no real answer has, to find the place of the numbers in an encoded one.
 _MARKS = (0x01020304, 0x0506, 0x0102030405060708, 0x1112131415161718, 0x2122232425262728)
 
-_pack_numbers = struct.Struct(">ihqqq").pack
-_unpack_head = struct.Struct(">ii").unpack_from
-_pack_head = struct.Struct(">ii").pack
-_unpack_int = struct.Struct(">i").unpack_from
-_pack_int = struct.Struct(">i").pack
-# Behind the API key, the version and the correlation id of a frame.
+# A partition's numbers in an answer: index, error code, base offset, append time, log start.
+_NUMBERS = struct.Struct(">ihqqq")
+_unpack_call = struct.Struct(">i").unpack_from
+# A partition's index and the length of its batch. Without a sign: what is below zero becomes too large, and is refused.
+_unpack_part = struct.Struct(">II").unpack_from
+# Nearly all lengths take up to three bytes, and a batch is never so short that those would not be there.
+_unpack_flexible_part = struct.Struct(">IBBB").unpack_from
+# API key, version and correlation id of a frame.
 _HEAD_BYTES = 8
 
 
 # One partition's share of a request: its number, itself, its batch and the batch's header.
 _Part = tuple[int, Partition, memoryview, BatchHeader]
+# How an answer is made: its size, what is in front of the first partition, and what packs these and all the rest.
+_Packing = tuple[int, bytes, Callable[..., bytes]]
 
 
 class RepeatedProduce:
@@ -58,14 +63,17 @@ class RepeatedProduce:
         "_before",
         "_between",
         "_call",
+        "_clock",
         "_is_flexible",
-        "_pack_one",
+        "_packing_of_one",
+        "_packings",
         "_partitions",
         "_start",
         "_tail",
         "_target",
         "_timeout_ms",
         "_topic",
+        "_unpack_head",
         "_version",
         "_words",
     )  # fmt: skip
@@ -73,114 +81,139 @@ class RepeatedProduce:
     def __init__(self) -> None:
         self._topic: Topic | None = None
         self._target: object = None
+        self._clock: Clock | None = None
         self._call = -1  # API key and version, as the one number they make
         self._version = 0
+        self._is_flexible = False
+        # The request: what is in front of the count of partitions, where they begin, and what follows the last one.
         self._before = b""
+        self._unpack_head: Callable[[memoryview], tuple[int, int, bytes, int]] = self._unpacking_of_head()
         self._start = 0
         self._tail = b""
-        self._is_flexible = False
         self._acks = ALL
         self._timeout_ms = 0
         self._partitions: list[Partition] = []
         # The answer: words in front of the count of partitions, behind the numbers of each, and behind the last.
         self._words = self._between = self._after = b""
-        # The whole answer for one partition, around its numbers; most requests are for one.
-        self._pack_one: Callable[..., bytes] = _pack_numbers
+        # How answers without errors are made, by their number of partitions.
+        self._packings: dict[int, _Packing] = {}
+        self._packing_of_one = self._packing(1)
 
     def answer(self, frame: memoryview) -> bytes | DurableAnswer | None:
         """Append the batches of a request frame and return the answer's frame, or None: then nothing has been done."""
-        if self._topic is None:
+        topic = self._topic
+        if topic is None or topic.settings.is_log_append_time:
+            # A batch that gets our time is changed even if it cannot be stored: it could not be looked at twice.
             return None
         try:
-            call, correlation_id = _unpack_head(frame)
-            if call != self._call or frame[_HEAD_BYTES : self._start].tobytes() != self._before:
+            call, correlation_id, before, count = self._unpack_head(frame)
+            if call != self._call or before != self._before:
                 return None
-            parts = self._parts(frame)
-            if parts is None:
-                return None
-            # Up to here nothing has happened; an append that fails as the first one has changed nothing either.
-            index, partition, batch, header = parts[0]
-            offset, last_offset, time_ms, _ = partition.append(batch, header)
-        except (StorageError, KafkaError, WireError, struct.error, IndexError):
+            parts = self._parts(frame, count)
+        except (StorageError, WireError, struct.error, IndexError):
             return None
-        start_offset = partition.log.log_start_offset
-        if len(parts) == 1:
-            framed = self._pack_one(correlation_id, index, 0, offset, time_ms, start_offset)
-            if last_offset < partition.high_watermark or self._acks != ALL:
-                return framed
-            return DurableAnswer(framed, [(partition, last_offset + 1)], self._timeout_ms)
-        numbers = [_pack_numbers(index, 0, offset, time_ms, start_offset), self._between]
-        unsafe = [(partition, last_offset + 1)]
-        self._append_rest(parts, numbers, unsafe)
-        count = len(parts)
-        counted = bytes((count + 1,)) if self._is_flexible else _pack_int(count)
-        body = b"".join((self._words, counted, *numbers, self._after))
-        framed = _pack_head(len(body) + 4, correlation_id) + body
-        unsafe = [(partition, end) for partition, end in unsafe if partition.high_watermark < end]
+        if parts is None:
+            return None
+        return self._append_one(parts[0], correlation_id) if len(parts) == 1 else self._append(parts, correlation_id)
+
+    def _append_one(self, part: _Part, correlation_id: int) -> bytes | DurableAnswer | None:
+        """Most requests are for one partition."""
+        index, partition, batch, header = part
+        try:
+            appended = partition.append(batch, header)
+        except (StorageError, KafkaError):
+            return None
+        size, before, pack = self._packing_of_one
+        framed = pack(
+            size,
+            correlation_id,
+            before,
+            index,
+            0,
+            appended.base_offset,
+            appended.log_append_time_ms,
+            partition.log.log_start_offset,
+            self._between,
+            self._after,
+        )
+        if appended.last_offset < partition.high_watermark or self._acks != ALL:
+            return framed
+        return DurableAnswer(framed, [(partition, appended.last_offset + 1)], self._timeout_ms)
+
+    def _append(self, parts: list[_Part], correlation_id: int) -> bytes | DurableAnswer | None:
+        """Each batch has its own fate, but for the first: when that cannot be stored, nothing has happened."""
+        assert self._clock is not None
+        now_ms = self._clock.now_ms()
+        between = self._between
+        numbers: list[int | bytes] = []
+        has_failed = False
+        unsafe = []
+        for index, partition, batch, header in parts:
+            try:
+                appended = partition.append(batch, header, now_ms)
+            except (StorageError, KafkaError) as error:
+                if not numbers:
+                    return None
+                numbers += self._failed(index, error)
+                has_failed = True
+                continue
+            start_offset = partition.log.log_start_offset
+            numbers += (index, 0, appended.base_offset, appended.log_append_time_ms, start_offset, between)
+            if partition.high_watermark <= appended.last_offset:
+                unsafe.append((partition, appended.last_offset + 1))
+        size, before, pack = self._packing_around(_lengths(numbers)) if has_failed else self._packing(len(parts))
+        framed = pack(size, correlation_id, before, *numbers, self._after)
         return DurableAnswer(framed, unsafe, self._timeout_ms) if unsafe and self._acks == ALL else framed
 
-    def _append_rest(self, parts: list[_Part], numbers: list[bytes], unsafe: list[tuple[Partition, int]]) -> None:
-        """All but the first, each with its own fate."""
-        between = self._between
-        for index, partition, batch, header in parts[1:]:
-            try:
-                offset, last_offset, time_ms, _ = partition.append(batch, header)
-            except (StorageError, KafkaError) as error:
-                numbers.append(self._failed(index, error))
-                continue
-            numbers += (_pack_numbers(index, 0, offset, time_ms, partition.log.log_start_offset), between)
-            unsafe.append((partition, last_offset + 1))
-
-    def _parts(self, frame: memoryview) -> list[_Part] | None:
+    def _parts(self, frame: memoryview, count: int) -> list[_Part] | None:
         """The request's partitions, each batch checked; None if this is not for us."""
-        is_flexible, position, size = self._is_flexible, self._start, len(frame)
-        partitions = self._partitions
+        is_flexible, position, partitions = self._is_flexible, self._start, self._partitions
         if is_flexible:
-            count = frame[position] - 1
-            position += 1
-        else:
-            (count,) = _unpack_int(frame, position)
-            position += 4
+            count -= 1
         if not 0 < count <= PARTITIONS_MAX:
             return None
         parts = []
         while count:
             count -= 1
-            (index,) = _unpack_int(frame, position)
             if is_flexible:
-                length, start = decode_uvarint(frame, position + 4)
-                length -= 1
-            else:
-                (length,) = _unpack_int(frame, position + 4)
-                start = position + 8
-            position = start + length
-            if length <= 0 or position > size or index < 0:
-                return None
-            batch = frame[start:position]
-            header = check_batch(batch)
-            partition = partitions[index]
-            if header.attributes & TRANSACTIONAL_BIT or partition.settings.is_log_append_time:
-                # A batch that gets our time is changed even if it cannot be stored: it could not be looked at twice.
-                return None
-            if is_flexible:
-                if frame[position]:  # tags; none are known
+                index, first, second, third = _unpack_flexible_part(frame, position)
+                # As `decode_uvarint` does, which reads each byte through the view: that would be 0.2 µs more per batch.
+                if first < 128:
+                    start, length = position + 5, first - 1
+                elif second < 128:
+                    start, length = position + 6, (first & 127 | second << 7) - 1
+                elif third < 128:
+                    start, length = position + 7, (first & 127 | (second & 127) << 7 | third << 14) - 1
+                else:
+                    length, start = decode_uvarint(frame, position + 4)
+                    length -= 1
+                end = start + length
+                if frame[end]:  # tags; none are known
                     return None
-                position += 1
-            parts.append((index, partition, batch, header))
+                position = end + 1
+            else:
+                index, length = _unpack_part(frame, position)
+                start = position + 8
+                position = end = start + length
+            batch = frame[start:end]
+            header = check_batch(batch)
+            if header.attributes & TRANSACTIONAL_BIT:
+                return None
+            parts.append((index, partitions[index], batch, header))
         # Topic and request end here; without unknown tags each leaves one zero byte.
-        if frame[position:] != self._tail:
-            return None
-        return parts
+        return parts if frame[position:] == self._tail and position <= len(frame) else None
 
-    def _failed(self, index: int, error: StorageError | KafkaError) -> bytes:
-        """A partition whose batch could not be stored after another one of the same request was."""
+    def _failed(self, index: int, error: StorageError | KafkaError) -> tuple[int | bytes, ...]:
+        """Numbers and words for a batch that could not be stored after another one of the same request was."""
         if isinstance(error, KafkaError):
             code, message = error.code, error.message
         else:
             code, message = code_of(error), str(error)
         failed = PartitionProduceResponse(index=index, error_code=code, base_offset=-1, error_message=message)
         encoded = self._encoded(failed)
-        return encoded[len(self._words) - self._head_tags + self._count_bytes : len(encoded) - len(self._after)]
+        start = len(self._words) - self._head_tags + self._count_bytes
+        words = encoded[start + _NUMBERS.size : len(encoded) - len(self._after)]
+        return *_NUMBERS.unpack_from(encoded, start), words
 
     @property
     def _head_tags(self) -> int:
@@ -213,36 +246,49 @@ class RepeatedProduce:
         self._is_flexible = version >= PRODUCE.first_flexible
         self._acks = request.acks
         self._timeout_ms = request.timeout_ms
-        self._call, _ = _unpack_head(frame)
+        self._clock = context.services.clock
+        (self._call,) = _unpack_call(frame)
         self._start = len(frame) - self._size_of_partitions(request)
-        self._before = frame[_HEAD_BYTES : self._start].tobytes()
+        self._before = frame[_HEAD_BYTES : self._start - self._count_bytes].tobytes()
+        self._unpack_head = self._unpacking_of_head()
         index, error_code, offset, time_ms, start = _MARKS
         marked = PartitionProduceResponse(
             index=index, error_code=error_code, base_offset=offset, log_append_time_ms=time_ms, log_start_offset=start
         )
         self._topic = topic
         self._partitions = topic.partitions
-        before, _, after = self._encoded(marked).partition(_pack_numbers(*_MARKS))
+        before, _, after = self._encoded(marked).partition(_NUMBERS.pack(*_MARKS))
         count_bytes = self._count_bytes
         self._words = bytes(self._head_tags) + before[:-count_bytes]
         # Topic tags, throttle time and the answer's own tags end it; what is left belongs to each partition.
         end_bytes = 1 + 4 + 1 if self._is_flexible else 4
         self._between, self._after = after[:-end_bytes], after[-end_bytes:]
         self._tail = bytes(2 if self._is_flexible else 0)
-        self._pack_one = self._packing_of_one(bytes(self._head_tags) + before, after)
+        self._packings = {}
+        self._packing_of_one = self._packing(1)
 
-    def _packing_of_one(self, before: bytes, after: bytes) -> Callable[..., bytes]:
-        packing = struct.Struct(f">ii{len(before)}sihqqq{len(after)}s")
-        size, pack = packing.size - 4, packing.pack
+    def _unpacking_of_head(self) -> Callable[[memoryview], tuple[int, int, bytes, int]]:
+        """Reads the call, the correlation id, what is in front of the count of partitions, and that count."""
+        return struct.Struct(f">ii{len(self._before)}s{'B' if self._is_flexible else 'i'}").unpack_from
 
-        def pack_one(correlation_id: int, index: int, code: int, offset: int, time_ms: int, start_offset: int) -> bytes:
-            return pack(size, correlation_id, before, index, code, offset, time_ms, start_offset, after)
+    def _packing(self, count: int) -> _Packing:
+        """For answers without errors."""
+        packing = self._packings.get(count)
+        if packing is None:
+            packing = self._packings[count] = self._packing_around([len(self._between)] * count)
+        return packing
 
-        return pack_one
+    def _packing_around(self, lengths: list[int]) -> _Packing:
+        """For answers with so many partitions, and words of this length behind the numbers of each."""
+        count = len(lengths)
+        before = self._words + (bytes((count + 1,)) if self._is_flexible else count.to_bytes(4))
+        parts = "".join(f"ihqqq{length}s" for length in lengths)
+        packing = struct.Struct(f">ii{len(before)}s{parts}{len(self._after)}s")
+        return packing.size - 4, before, packing.pack
 
     def _size_of_partitions(self, request: ProduceRequest) -> int:
-        """How many bytes the partitions, their count and everything behind them take in the request."""
-        size = self._count_bytes + (2 if self._is_flexible else 0)
+        """How many bytes the partitions and everything behind them take in the request."""
+        size = 2 if self._is_flexible else 0
         for data in request.topic_data[0].partition_data:
             records = len(data.records or b"")
             size += 4 + records + (len(encode_uvarint(records + 1)) + 1 if self._is_flexible else 4)
@@ -253,6 +299,10 @@ class RepeatedProduce:
         assert topic is not None
         answered = TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=[answer])
         return encode_message(ProduceResponse(responses=[answered]), self._version)
+
+
+def _lengths(numbers: list[int | bytes]) -> list[int]:
+    return [len(words) for words in numbers if isinstance(words, bytes)]
 
 
 def _has_error(response: ProduceResponse) -> bool:

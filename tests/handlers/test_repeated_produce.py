@@ -242,3 +242,47 @@ async def test_full_disk_is_the_same_error_as_on_the_general_way(
         files.repair()
         producer.send(request("t", topic.topic_id, 0, batch()))
         assert topic.partitions[0].high_watermark == 4
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@in_loop
+async def test_a_batch_of_many_bytes_takes_the_shortcut(tmp_path: Path, version: int) -> None:
+    """The length of one beyond 2 MiB takes four bytes in flexible versions."""
+    with QuietNode(tmp_path) as node:
+        topic = await node.create("t", max_message_bytes=str(4 * 1024 * 1024))
+        producer = Producer(node, version)
+        for size in (10, 10, 3 * 1024 * 1024, 300, 20_000):
+            large = memoryview(build_batch([Record(None, bytes(size), 0)]))
+            producer.send(request("t", topic.topic_id, 0, large))
+        assert producer.taken == 3
+        assert topic.partitions[0].high_watermark == 5
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@in_loop
+async def test_a_partition_below_zero_does_not_count_from_the_end(tmp_path: Path, version: int) -> None:
+    with QuietNode(tmp_path) as node:
+        topic = await node.create("t", 2)
+        producer = Producer(node, version)
+        for _ in range(2):
+            producer.send(request("t", topic.topic_id, 1, batch()))
+        for index in (-1, -(2**31), 2):
+            assert producer.shortcut.answer(producer.frame(request("t", topic.topic_id, index, batch()))) is None
+        assert topic.partitions[1].high_watermark == 2
+
+
+@pytest.mark.parametrize("version", [version for version in VERSIONS if version < PRODUCE.first_flexible])
+@in_loop
+async def test_a_length_that_does_not_fit_is_refused(tmp_path: Path, version: int) -> None:
+    """Also where the bytes that are there make a whole batch."""
+    with QuietNode(tmp_path) as node:
+        topic = await node.create("t")
+        producer = Producer(node, version)
+        for _ in range(2):
+            producer.send(request("t", topic.topic_id, 0, batch()))
+        size = len(batch())
+        for length in (-size, -1, 0, size - 1, size + 1, 2**31 - 1):
+            frame = producer.frame(request("t", topic.topic_id, 0, batch()))
+            struct.pack_into(">i", frame, len(frame) - size - 4, length)
+            assert producer.shortcut.answer(frame) is None
+        assert topic.partitions[0].high_watermark == 2
