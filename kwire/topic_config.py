@@ -407,7 +407,8 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {setting.name: setting for setting in 
 _CODECS = {"producer": KEPT_COMPRESSION, "uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
 
-class TopicSettings(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class TopicSettings:
     """What the hot path asks of a topic's settings, parsed."""
 
     max_message_bytes: int

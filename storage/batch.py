@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from crc32c import crc32c
+from msgspec import Struct
+from msgspec.structs import astuple
 
 from storage.errors import CorruptBatch, InvalidBatch, InvalidTimestamp, UnsupportedCompression, UnsupportedMagic
 from storage.format import (
@@ -56,8 +58,8 @@ _VARINT_BYTES_MAX: Final = 10
 RECORD_CHECKS_BUDGET_BYTES: Final = 16 * 1024 * 1024
 
 
-class BatchHeader(NamedTuple):
-    """The 61 header bytes of one batch. A tuple, because it is made once per produced batch."""
+class BatchHeader(Struct, frozen=True, gc=False):
+    """The 61 header bytes of one batch. Quickly made and quickly asked, because each produced batch has one."""
 
     base_offset: int
     batch_length: int
@@ -72,6 +74,9 @@ class BatchHeader(NamedTuple):
     producer_epoch: int
     base_sequence: int
     record_count: int
+
+    def pack(self) -> bytes:
+        return HEADER.pack(*astuple(self))
 
     @property
     def size_bytes(self) -> int:
@@ -108,14 +113,13 @@ class Record(NamedTuple):
     offset: int = 0
 
 
-_new_tuple = tuple.__new__
 _unpack_header = HEADER.unpack_from
 
 
 def parse_header(buffer: BytesLike, position: int = 0) -> BatchHeader:
     """The header at ``position``, unchecked except that its bytes are there."""
     try:
-        return _new_tuple(BatchHeader, _unpack_header(buffer, position))
+        return BatchHeader(*_unpack_header(buffer, position))
     except struct.error as error:
         raise CorruptBatch(f"a batch header needs {HEADER_BYTES} bytes") from error
 
@@ -142,7 +146,7 @@ def check_batch(view: memoryview) -> BatchHeader:
         raise InvalidBatch(f"{count} records cannot fit in {size} bytes")
     if producer_id >= 0 and base_sequence < 0:
         raise InvalidBatch(f"producer {producer_id} sent base sequence {base_sequence}")
-    return _new_tuple(BatchHeader, values)
+    return BatchHeader(*values)
 
 
 def _check_attributes(attributes: int) -> None:

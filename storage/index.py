@@ -52,10 +52,13 @@ class SparseIndex:
     def last_position(self) -> int:
         return self.positions[-1] if self.positions else 0
 
-    def add(self, offset: int, position: int, max_timestamp_before: int) -> None:
-        self.offsets.append(offset - self.base_offset)
+    def add(self, offset: int, position: int, max_timestamp_before: int) -> int:
+        """Returns how many entries are not on file yet."""
+        offsets = self.offsets
+        offsets.append(offset - self.base_offset)
         self.positions.append(position)
         self.timestamps.append(max_timestamp_before)
+        return len(offsets) - self.written_count
 
     def place_for_offset(self, offset: int) -> tuple[int, int]:
         """(position, offset) of the last known batch that begins at or below ``offset``."""

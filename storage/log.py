@@ -14,9 +14,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from copy import copy
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 from crc32c import crc32c
+from msgspec import Struct
 from msgspec.structs import replace
 
 from storage.batch import BatchHeader, stamp_append_time
@@ -53,11 +54,10 @@ _NEVER: Final = 2**63
 # Called at the first append of a run; what it returns makes that fact durable, as part of the first sync.
 OnFirstAppend = Callable[[], Callable[[], None]]
 
-_new_tuple = tuple.__new__
 _pack_placement = PLACEMENT.pack_into
 
 
-class Appended(NamedTuple):
+class Appended(Struct, frozen=True, gc=False):
     """Where a batch is. ``log_append_time_ms`` is -1 unless the topic stamps the broker's time."""
 
     base_offset: int
@@ -155,15 +155,13 @@ class Log(DurableLog):
         """Store one checked batch; its base offset and leader epoch are set in place, so ``batch`` is writable."""
         if self._refusal is not None:
             raise copy(self._refusal)  # a copy, or each raise would add to the traceback of one object
-        producer_id = header.producer_id
+        producers = self.producers if header.producer_id >= 0 else None
         marker: Marker | None = None
-        if producer_id >= 0:
+        if producers is not None:
             if header.attributes & CONTROL_BIT:
                 marker = self._check_marker(batch, header)
-            else:
-                repeated = self.producers.check(header)
-                if repeated is not None:
-                    return Appended(repeated.base_offset, repeated.last_offset, repeated.append_time_ms, True)
+            elif (repeated := producers.check(header)) is not None:
+                return Appended(repeated.base_offset, repeated.last_offset, repeated.append_time_ms, True)
         offset = self.log_end_offset
         last_offset = offset + header.last_offset_delta
         size = len(batch)
@@ -197,13 +195,13 @@ class Log(DurableLog):
             entry = self.producers.record_marker(header, marker, offset, append_time_ms, now_ms)
             if entry is not None:
                 self._note_aborted(segment, entry)
-        elif producer_id >= 0:
-            self.producers.record(header, offset, append_time_ms, now_ms)
+        elif producers is not None:
+            producers.record(header, offset, append_time_ms, now_ms)
         if segment.size_bytes > self._checkpoint_due_bytes:
             self._checkpoint_due_bytes = segment.size_bytes + CHECKPOINT_INTERVAL_BYTES
             segment.write_index()
             self._checkpoint_later()
-        return _new_tuple(Appended, (offset, last_offset, append_time_ms, False))
+        return Appended(offset, last_offset, append_time_ms, False)
 
     def _check_marker(self, batch: memoryview, header: BatchHeader) -> Marker:
         marker = read_marker(batch)

@@ -190,17 +190,16 @@ class ProducerStates:
         state = self._states.get(header.producer_id)
         if state is None:
             return None
-        base_sequence = header.base_sequence
         if header.producer_epoch == state.epoch:
-            if base_sequence != state.next_sequence:
+            if header.base_sequence != state.next_sequence:
                 return self._find_repetition(header, state)
         elif header.producer_epoch < state.epoch:
             raise InvalidProducerEpoch(
                 f"producer {header.producer_id} came with epoch {header.producer_epoch}, {state.epoch} is known"
             )
-        elif base_sequence > 0:
+        elif header.base_sequence > 0:
             raise OutOfOrderSequence(
-                f"producer {header.producer_id} began epoch {header.producer_epoch} at sequence {base_sequence}"
+                f"producer {header.producer_id} began epoch {header.producer_epoch} at sequence {header.base_sequence}"
             )
         if self._open and not header.attributes & TRANSACTIONAL_BIT and header.producer_id in self._open:
             raise InvalidTransactionState(
@@ -221,13 +220,14 @@ class ProducerStates:
 
     def record(self, header: BatchHeader, base_offset: int, append_time_ms: int, now_ms: int) -> None:
         """The batch is in the log at ``base_offset``."""
-        state = self._states.get(header.producer_id)
+        producer_id, epoch = header.producer_id, header.producer_epoch
+        state = self._states.get(producer_id)
         if state is None:
             if len(self._states) - len(self._open) >= self._producers_max:
                 self._push_out_silent()
-            state = self._states[header.producer_id] = ProducerState(header.producer_epoch, 0, now_ms)
-        elif state.epoch != header.producer_epoch:
-            state.epoch = header.producer_epoch
+            state = self._states[producer_id] = ProducerState(epoch, 0, now_ms)
+        elif state.epoch != epoch:
+            state.epoch = epoch
             state.next_sequence = 0
             state.batches.clear()
         state.last_ms = now_ms
@@ -237,13 +237,12 @@ class ProducerStates:
             header.attributes & TRANSACTIONAL_BIT
             and not header.attributes & CONTROL_BIT
             and header.record_count > 0
-            and header.producer_id not in self._open
+            and producer_id not in self._open
         ):
-            self._open[header.producer_id] = base_offset
-        base_sequence = header.base_sequence
+            self._open[producer_id] = base_offset
+        base_sequence, delta = header.base_sequence, header.last_offset_delta
         if base_sequence < 0:
             return
-        delta = header.last_offset_delta
         last_sequence = (base_sequence + delta) & MAX_SEQUENCE
         state.next_sequence = (last_sequence + 1) & MAX_SEQUENCE
         state.batches.append(

@@ -14,6 +14,7 @@ import struct
 from typing import Final, NamedTuple
 
 from crc32c import crc32c
+from msgspec.structs import replace
 
 from storage.batch import BatchHeader
 from storage.errors import InvalidBatch
@@ -21,7 +22,6 @@ from storage.format import (
     COMPRESSION_MASK,
     CRC_POSITION,
     CRC_START,
-    HEADER,
     HEADER_BYTES,
     LENGTH_OVERHEAD,
     MIN_RECORD_BYTES,
@@ -46,19 +46,21 @@ class Unfolded(NamedTuple):
 
     def as_batch(self) -> memoryview:
         """The batch without compression and with no CRC, for those who look at records and at nothing else."""
-        return memoryview(HEADER.pack(*self.header) + self.body)
+        return memoryview(self.header.pack() + self.body)
 
     def fold(self, codec: int, level: int | None = None) -> tuple[memoryview, BatchHeader]:
         """(the batch in ``codec``, in memory of its own that may be written to; its header)."""
         payload = self.body if codec == NONE else _compress(codec, self.body, level)
-        header = self.header._replace(
-            batch_length=HEADER_BYTES - LENGTH_OVERHEAD + len(payload), attributes=self.header.attributes | codec
+        header = replace(
+            self.header,
+            batch_length=HEADER_BYTES - LENGTH_OVERHEAD + len(payload),
+            attributes=self.header.attributes | codec,
         )
-        batch = bytearray(HEADER.pack(*header))
+        batch = bytearray(header.pack())
         batch += payload
         crc = crc32c(memoryview(batch)[CRC_START:])
         _CRC.pack_into(batch, CRC_POSITION, crc)
-        return memoryview(batch), header._replace(crc=crc)
+        return memoryview(batch), replace(header, crc=crc)
 
 
 def unfold(batch: memoryview, header: BatchHeader, *, budget_bytes: int, record_bytes_max: int) -> Unfolded:
@@ -82,7 +84,8 @@ def unfold(batch: memoryview, header: BatchHeader, *, budget_bytes: int, record_
         max_timestamp = header.base_timestamp + largest_delta
         if not _LONG_MIN <= max_timestamp <= _LONG_MAX:
             raise InvalidBatch("a timestamp of more than 64 bits")
-    plain = header._replace(
+    plain = replace(
+        header,
         batch_length=HEADER_BYTES - LENGTH_OVERHEAD + len(body),
         crc=0,
         attributes=header.attributes & ~COMPRESSION_MASK,

@@ -141,19 +141,15 @@ class LogSegment(ReadableSegment):
             self.is_end_bad = True
             self._room = 0
             raise DiskFailure(f"append to {self.path}: {error}", error.errno) from error
+        # The index and the largest timestamp are known once _make_room ran.
         if position - self._indexed_position >= self._index_interval_bytes:
-            self._add_index_entry(offset, position)
-        if timestamp > self._max_timestamp:  # type: ignore[operator]  # known once _make_room ran
+            self._indexed_position = position
+            if self._index.add(offset, position, self._max_timestamp) >= BLOCK_ENTRIES:  # type: ignore[union-attr, arg-type]
+                self.write_index()
+        if timestamp > self._max_timestamp:  # type: ignore[operator]
             self._max_timestamp = timestamp
         self.size_bytes = end
         self.next_offset = last_offset + 1
-
-    def _add_index_entry(self, offset: int, position: int) -> None:
-        index = self.index
-        index.add(offset, position, self.max_timestamp)
-        self._indexed_position = position
-        if len(index) - index.written_count >= BLOCK_ENTRIES:
-            self.write_index()
 
     def _make_room(self, end: int) -> None:
         if self._is_closed or self.is_sealed:

@@ -48,7 +48,6 @@ _OWN_ZEROS_MAX: Final = 64
 _TELLING_BYTES: Final = 12
 
 _unpack = HEADER.unpack_from
-_new_tuple = tuple.__new__
 
 
 Replay = Callable[[BatchHeader, memoryview | None], None]
@@ -170,7 +169,7 @@ class SegmentWalk:
                 first_timestamp = max(timestamp, NO_TIMESTAMP)
             batch_count += 1
             if offset >= replay_from:
-                replay(_new_tuple(BatchHeader, values), view[position:end] if values[5] & CONTROL_BIT else None)
+                replay(BatchHeader(*values), view[position:end] if values[5] & CONTROL_BIT else None)
             offset += values[6] + 1
             position = end
         ending, torn_bytes, reason = self._ending(position, offset)

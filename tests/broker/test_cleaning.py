@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -134,7 +135,7 @@ async def test_many_new_segments_come_in_by_one_swap(tmp_path: Path, monkeypatch
     monkeypatch.setattr(Log, "begin_replacement", counted)
     with QuietNode(tmp_path) as node:
         partition = await compacted_topic(node)
-        partition.settings = partition.settings._replace(segment_bytes=SEGMENT_BYTES)
+        partition.settings = replace(partition.settings, segment_bytes=SEGMENT_BYTES)
         for number in range(KEYS * 4):
             write(partition, f"key-{number}", "x" * 100, node.clock.now_ms())
         write(partition, "key-0", "y" * 100, node.clock.now_ms())
@@ -368,7 +369,7 @@ async def test_groups_that_retention_took_whole_are_passed_over(tmp_path: Path) 
             write(partition, f"key-{number}", "1" * 100, node.clock.now_ms())
         settle(partition)
         # As large as the segments are: nothing is joined, each segment is a group.
-        partition.settings = partition.settings._replace(segment_bytes=SEGMENT_BYTES)
+        partition.settings = replace(partition.settings, segment_bytes=SEGMENT_BYTES)
         worker = InlineWorker()
         second = list(partition.log.segments())[1].base_offset
 

@@ -1,6 +1,7 @@
 """The coordinators' log: what was appended comes back, all of it and in order."""
 
 import struct
+from dataclasses import replace
 
 import pytest
 
@@ -84,7 +85,7 @@ async def test_records_without_a_key_are_left_out(node: QuietNode) -> None:
     assert topic is not None
     # Nobody can append such a thing to a compacted topic, but it may be there from before it was one.
     partition = topic.partitions[0]
-    partition.settings = partition.settings._replace(is_compacted=False)
+    partition.settings = replace(partition.settings, is_compacted=False)
     batch = memoryview(build_batch([Record(None, b"noise", 0), Record(b"key", b"value", 0)]))
     partition.append(batch, check_batch(batch))
     assert list(log.replay(0)) == [(b"key", b"value")]

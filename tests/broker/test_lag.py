@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from kwire.broker import lag
 from kwire.broker.lag import Lag, Lags, Reader, time_of
@@ -271,12 +272,12 @@ async def test_many_readers_are_measured_in_turns(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("offset", "expected_ms"), [(0, 1000), (5, 1050), (10, 1100)])
 def test_times_inside_a_batch_lie_between_its_first_and_its_last(offset: int, expected_ms: int) -> None:
-    header = parse_header(make_batch(11, timestamp_ms=1000))._replace(max_timestamp=1100)
+    header = replace(parse_header(make_batch(11, timestamp_ms=1000)), max_timestamp=1100)
     assert time_of(header, offset) == expected_ms
 
 
 def test_the_time_behind_a_gap_is_that_of_the_next_batch() -> None:
-    header = parse_header(make_batch(3, timestamp_ms=1000))._replace(base_offset=10)
+    header = replace(parse_header(make_batch(3, timestamp_ms=1000)), base_offset=10)
     assert time_of(header, 4) == 1000
 
 

@@ -3,6 +3,7 @@
 import random
 
 import pytest
+from msgspec.structs import replace
 
 from kwire.broker.partition import Partition, code_of
 from kwire.errors import ErrorCode, KafkaError
@@ -72,7 +73,7 @@ async def test_batches_are_stored_in_the_codec_of_their_topic(node: QuietNode, s
     assert partition.appended_bytes == partition.log.size_bytes
     # Sent again, it is known, whatever it was stored as.
     again = memoryview(build_batch(records, compression=source, producer_id=5, producer_epoch=1, base_sequence=0))
-    assert append(partition, again) == (2, 41, -1, True)
+    assert append(partition, again) == Appended(2, 41, -1, True)
 
 
 @pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS)
@@ -179,7 +180,7 @@ async def test_what_is_not_compressed_as_it_says_is_refused(node: QuietNode) -> 
     header = parse_header(batch)
     with pytest.raises(errors.DecompressionFailed):
         partition.append(memoryview(broken), header)
-    lying = header._replace(record_count=4, last_offset_delta=3)
+    lying = replace(header, record_count=4, last_offset_delta=3)
     with pytest.raises(errors.InvalidBatch):
         partition.append(batch, lying)
     assert partition.log.log_end_offset == 0

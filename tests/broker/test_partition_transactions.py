@@ -1,6 +1,7 @@
 """Transactions in a partition: markers at its door, how far committed data goes, and what is left out of it."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -189,7 +190,7 @@ async def test_topics_that_go_and_topics_of_the_event_store_take_no_markers(node
     partition.is_leaving = True
     assert refusal(partition, 7, 0, 0) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     partition.is_leaving = False
-    partition.settings = partition.settings._replace(is_event_topic=True)
+    partition.settings = replace(partition.settings, is_event_topic=True)
     assert refusal(partition, 7, 0, 0) is ErrorCode.POLICY_VIOLATION
 
 

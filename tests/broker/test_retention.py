@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -213,7 +214,7 @@ async def test_nothing_at_or_above_the_watermark_goes(node: QuietNode) -> None:
     partition = await filled(node, *[9 * HOUR_MS] * 5, retention_ms="1", retention_bytes="0")
     # Held by a round that has not come back: nobody may have read these records yet.
     partition.high_watermark = 3
-    partition.settings = partition.settings._replace(retention_messages=0)
+    partition.settings = replace(partition.settings, retention_messages=0)
     with keeping(node) as kept:
         await kept.ring_round()
         assert partition.log.log_start_offset == 3

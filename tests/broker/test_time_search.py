@@ -7,12 +7,13 @@ from contextlib import suppress
 
 import pytest
 from crc32c import crc32c
+from msgspec.structs import replace
 
 from kwire.broker.partition import Partition
 from kwire.broker.time_search import search_largest_time, search_time
 from storage.batch import Record, build_batch, check_batch, parse_header, read_records
 from storage.errors import StorageError
-from storage.format import HEADER, HEADER_BYTES, NONE, ZSTD
+from storage.format import HEADER_BYTES, NONE, ZSTD
 from storage.log import Log
 from storage.times import TimestampAndOffset
 from tests.support.batches import make_batch, split_batches
@@ -111,7 +112,7 @@ async def test_the_largest_time_is_that_of_a_record_which_is_still_there(node: Q
 def emptied(batch: memoryview) -> memoryview:
     """What compaction leaves of a batch whose records are all gone: its header, for the sake of its producer."""
     view = memoryview(bytearray(batch[:HEADER_BYTES]))
-    HEADER.pack_into(view, 0, *parse_header(batch)._replace(batch_length=HEADER_BYTES - 12, record_count=0))
+    view[:] = replace(parse_header(batch), batch_length=HEADER_BYTES - 12, record_count=0).pack()
     struct.pack_into(">I", view, 17, crc32c(view[21:]))
     return view
 

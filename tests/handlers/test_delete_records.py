@@ -1,6 +1,7 @@
 """DeleteRecords: the log start moves, durably, and nothing else does."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -121,7 +122,7 @@ async def test_a_topic_that_is_compacted_and_deleted_from_lets_records_go(node: 
     partition = await node.create_partition(cleanup_policy="compact,delete")
     append_keyed = make_batch(3, timestamp_ms=0)
     # A topic that compacts takes keyed records only; the offsets are what counts here.
-    partition.settings = partition.settings._replace(is_compacted=False)
+    partition.settings = replace(partition.settings, is_compacted=False)
     partition.append(append_keyed, check_batch(append_keyed))
     assert await delete(node, 2, 2) == (2, ErrorCode.NONE)
 

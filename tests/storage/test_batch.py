@@ -9,6 +9,7 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
+from msgspec.structs import replace
 
 from storage.batch import (
     BatchHeader,
@@ -51,8 +52,8 @@ records = st.builds(
 def sealed(batch: bytearray | memoryview, **changes: int) -> memoryview:
     """The batch with header fields changed and its CRC made right again."""
     view = memoryview(bytearray(batch))
-    header = parse_header(view)._replace(**changes)
-    HEADER.pack_into(view, 0, *header)
+    header = replace(parse_header(view), **changes)
+    view[: HEADER.size] = header.pack()
     struct.pack_into(">I", view, 17, crc32c(view[21:]))
     return view
 
@@ -253,7 +254,7 @@ def test_an_unset_maximum_is_found_among_the_records(codec: int) -> None:
     header = fill_max_timestamp(batch)
     assert header.max_timestamp == NOW_MS + 500
     # The bytes are a batch that anybody takes, and the same one but for this.
-    assert check_batch(batch) == header == before._replace(max_timestamp=NOW_MS + 500, crc=header.crc)
+    assert check_batch(batch) == header == replace(before, max_timestamp=NOW_MS + 500, crc=header.crc)
     assert [record.timestamp_ms for record in read_records(batch, BUDGET_BYTES)] == [
         NOW_MS,
         NOW_MS + 500,
@@ -309,10 +310,14 @@ def test_times_are_looked_for_within_a_budget(codec: int) -> None:
 def test_times_of_random_records_are_read_or_refused(payload: bytes, count: int) -> None:
     template = make_batch()
     view = memoryview(bytearray(template[:61]) + payload)
-    header = parse_header(view)._replace(
-        batch_length=len(view) - 12, record_count=count, last_offset_delta=count - 1, max_timestamp=-1
+    header = replace(
+        parse_header(view),
+        batch_length=len(view) - 12,
+        record_count=count,
+        last_offset_delta=count - 1,
+        max_timestamp=-1,
     )
-    HEADER.pack_into(view, 0, *header)
+    view[: HEADER.size] = header.pack()
     with suppress(CorruptBatch):
         fill_max_timestamp(view)
     with suppress(CorruptBatch, InvalidTimestamp):

@@ -8,7 +8,7 @@ import pytest
 
 from storage.errors import DiskFailure, StorageFailed
 from storage.files import Files
-from storage.log import Log
+from storage.log import Appended, Log
 from storage.recovery import open_log
 from storage.settings import LogSettings
 from tests.support.batches import BOOT_ID, LaterJobs, append, make_batch, make_log, read_all, run_now
@@ -34,7 +34,7 @@ def test_a_full_disk_refuses_the_first_append_and_leaves_nothing(tmp_path: Path,
     assert log.log_end_offset == 0
     assert list(tmp_path.iterdir()) == []
     files.repair()
-    assert append(log, make_batch(producer_id=1, producer_epoch=0, base_sequence=0)) == (0, 0, -1, False)
+    assert append(log, make_batch(producer_id=1, producer_epoch=0, base_sequence=0)) == Appended(0, 0, -1, False)
     assert len(read_all(log)) == 1
 
 
@@ -84,7 +84,7 @@ def test_a_roll_that_cannot_read_the_index_of_the_segment_before_changes_nothing
     files.repair()
     assert_found_after_a_kill(log, tmp_path / "q")
     again = make_batch(value=bytes(700), producer_id=1, producer_epoch=0, base_sequence=3)
-    assert append(log, again) == (3, 3, -1, False)
+    assert append(log, again) == Appended(3, 3, -1, False)
     append(log, make_batch(value=bytes(700), producer_id=1, producer_epoch=0, base_sequence=4))
     assert (log.log_end_offset, log.segment_count) == (5, 3)
     assert len(read_all(log)) == 5

@@ -5,12 +5,13 @@ import random
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from storage.batch import Record, build_batch, check_batch, parse_header, read_records
 from storage.errors import LogClosed, OffsetOutOfRange, OutOfOrderSequence
 from storage.files import Files
 from storage.format import LOG_APPEND_TIME, NONE, ZSTD
-from storage.log import Log
+from storage.log import Appended, Log
 from storage.recovery import open_log
 from storage.segment import index_name
 from storage.settings import LogSettings
@@ -32,8 +33,8 @@ SMALL = LogSettings(segment_bytes=2000, index_interval_bytes=256)
 def test_an_append_gives_the_next_offsets_and_sets_them_in_the_batch(tmp_path: Path) -> None:
     log = make_log(tmp_path)
     first, second = make_batch(3), make_batch(2)
-    assert append(log, first, leader_epoch=4) == (0, 2, -1, False)
-    assert append(log, second, leader_epoch=4) == (3, 4, -1, False)
+    assert append(log, first, leader_epoch=4) == Appended(0, 2, -1, False)
+    assert append(log, second, leader_epoch=4) == Appended(3, 4, -1, False)
     assert log.log_end_offset == 5
     read = log.read(0, 10_000, 5)
     assert [(header.base_offset, header.partition_leader_epoch) for header in headers(read.view)] == [(0, 4), (3, 4)]
@@ -135,7 +136,7 @@ def test_segments_without_timestamps_roll_by_the_clock(tmp_path: Path) -> None:
 
 def test_a_segment_holds_only_offsets_that_fit_its_index(tmp_path: Path) -> None:
     log = make_log(tmp_path)
-    header = check_batch(make_batch())._replace(last_offset_delta=2**30 - 1)
+    header = replace(check_batch(make_batch()), last_offset_delta=2**30 - 1)
     for _ in range(3):
         log.append(make_batch(), header, 0, NOW_MS)
     assert log.segment_count == 2
@@ -206,8 +207,8 @@ def test_a_repeated_batch_gets_its_first_answer(tmp_path: Path) -> None:
     log = make_log(tmp_path)
     append(log)
     batch = make_batch(3, producer_id=9, producer_epoch=0, base_sequence=0)
-    assert append(log, batch) == (1, 3, -1, False)
-    assert append(log, make_batch(3, producer_id=9, producer_epoch=0, base_sequence=0)) == (1, 3, -1, True)
+    assert append(log, batch) == Appended(1, 3, -1, False)
+    assert append(log, make_batch(3, producer_id=9, producer_epoch=0, base_sequence=0)) == Appended(1, 3, -1, True)
     assert log.log_end_offset == 4
     with pytest.raises(OutOfOrderSequence):
         append(log, make_batch(1, producer_id=9, producer_epoch=0, base_sequence=7))
@@ -217,13 +218,13 @@ def test_a_repeated_batch_gets_its_first_answer(tmp_path: Path) -> None:
 def test_the_broker_stamps_its_time_when_the_topic_asks(tmp_path: Path) -> None:
     log = make_log(tmp_path, settings=LogSettings(timestamp_type=LOG_APPEND_TIME))
     batch = make_batch(3, timestamp_ms=5, producer_id=1, producer_epoch=0, base_sequence=0, compression=ZSTD)
-    assert append(log, batch, now_ms=NOW_MS) == (0, 2, NOW_MS, False)
+    assert append(log, batch, now_ms=NOW_MS) == Appended(0, 2, NOW_MS, False)
     view = log.read(0, 1000, 3).view
     assert parse_header(view).timestamp_type == LOG_APPEND_TIME
     assert [record.timestamp_ms for record in read_records(view, 10_000)] == [NOW_MS] * 3
     assert log.offset_for_timestamp(NOW_MS) == (NOW_MS, 0)
     again = make_batch(3, timestamp_ms=5, producer_id=1, producer_epoch=0, base_sequence=0, compression=ZSTD)
-    assert append(log, again, now_ms=NOW_MS + 9) == (0, 2, NOW_MS, True)
+    assert append(log, again, now_ms=NOW_MS + 9) == Appended(0, 2, NOW_MS, True)
 
 
 def test_leader_epochs_are_written_down(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from storage.batch import Record, build_batch, check_batch, parse_header, read_r
 from storage.batch_walk import SealedSegment
 from storage.compaction import CompactionJob, compact
 from storage.errors import DiskFailure, OffsetOutOfRange
-from storage.log import Log
+from storage.log import Appended, Log
 from storage.producers import WINDOW_BATCHES
 from storage.recovery import open_log
 from storage.settings import LogSettings
@@ -78,7 +78,7 @@ class LogLife(RuleBasedStateMachine):
         batch = self.next_batch(keys, size)
         epoch = max(self.log.epochs.latest, 0) + epoch_rise
         appended = self.log.append(batch, check_batch(batch), epoch, self.clock_ms)
-        assert appended == (self.end, self.end + len(keys) - 1, -1, False)
+        assert appended == Appended(self.end, self.end + len(keys) - 1, -1, False)
         self.remember(batch)
 
     def next_batch(self, keys: list[bytes], size: int) -> memoryview:
@@ -114,7 +114,7 @@ class LogLife(RuleBasedStateMachine):
         stored = self.repeatable[-min(back, len(self.repeatable))]
         batch = memoryview(bytearray(stored.batch))
         appended = self.log.append(batch, check_batch(batch), max(self.log.epochs.latest, 0), self.clock_ms)
-        assert appended == (stored.base_offset, stored.end_offset - 1, -1, True)
+        assert appended == Appended(stored.base_offset, stored.end_offset - 1, -1, True)
 
     # --- upkeep
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from storage.batch import BatchHeader, parse_header
 from storage.errors import InvalidProducerEpoch, OutOfOrderSequence
@@ -19,7 +20,8 @@ TEMPLATE = parse_header(make_batch())
 def header(
     sequence: int, count: int = 1, *, producer_id: int = 1, epoch: int = 0, timestamp_ms: int = NOW_MS
 ) -> BatchHeader:
-    return TEMPLATE._replace(
+    return replace(
+        TEMPLATE,
         max_timestamp=timestamp_ms,
         producer_id=producer_id,
         producer_epoch=epoch,

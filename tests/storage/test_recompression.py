@@ -8,6 +8,7 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
+from msgspec.structs import replace
 
 from storage.batch import BatchHeader, Record, build_batch, check_batch, is_intact, parse_header, read_records
 from storage.compression import compress
@@ -200,7 +201,7 @@ def test_attributes_of_a_record_are_cleared() -> None:
 @pytest.mark.parametrize("told", [-1, 0, NOW_MS + 10**6])
 def test_the_largest_timestamp_is_that_of_the_records(told: int) -> None:
     batch = memoryview(build_batch([Record(None, b"", NOW_MS + more) for more in (5, 90, 7)], compression=SNAPPY))
-    header = parse_header(batch)._replace(max_timestamp=told)
+    header = replace(parse_header(batch), max_timestamp=told)
     _, found = unfold(batch, header, budget_bytes=BUDGET_BYTES, record_bytes_max=ANY_BYTES).fold(NONE)
     assert found.max_timestamp == NOW_MS + 90
     assert found.base_timestamp == NOW_MS + 5
@@ -276,7 +277,7 @@ def test_times_of_any_distance_are_kept(delta: int) -> None:
 
 def test_times_that_do_not_fit_in_64_bits_are_refused() -> None:
     batch = batch_of(record_bytes(timestamp_delta=2**63 - 1), 1)
-    header = parse_header(batch)._replace(base_timestamp=1)
+    header = replace(parse_header(batch), base_timestamp=1)
     with pytest.raises(InvalidBatch, match="64 bits"):
         unfold(batch, header, budget_bytes=BUDGET_BYTES, record_bytes_max=ANY_BYTES)
 
@@ -313,7 +314,7 @@ def test_a_damaged_record_is_refused_or_read_as_the_reader_reads_it(given_record
 @pytest.mark.parametrize("codec", CODECS[1:])
 def test_a_payload_that_is_not_compressed_is_refused(codec: int) -> None:
     batch = batch_of(record_bytes(), 1)
-    header = parse_header(batch)._replace(attributes=codec)
+    header = replace(parse_header(batch), attributes=codec)
     with pytest.raises(DecompressionFailed):
         unfold(batch, header, budget_bytes=BUDGET_BYTES, record_bytes_max=ANY_BYTES)
 

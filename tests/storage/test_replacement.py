@@ -10,6 +10,7 @@ from random import Random
 
 import pytest
 from crc32c import crc32c
+from msgspec.structs import replace
 
 from storage.batch import BatchHeader, parse_header
 from storage.checkpoint import CheckpointFile
@@ -312,13 +313,15 @@ def test_only_what_fits_is_taken(tmp_path: Path) -> None:
 
 def without_records(header: BatchHeader) -> bytes:
     """What compaction leaves of a batch whose producer's sequence is still needed."""
-    batch = bytearray(
-        HEADER.pack(
-            *header._replace(
-                batch_length=HEADER.size - LENGTH_OVERHEAD, record_count=0, base_timestamp=-1, max_timestamp=-1, crc=0
-            )
-        )
+    emptied = replace(
+        header,
+        batch_length=HEADER.size - LENGTH_OVERHEAD,
+        record_count=0,
+        base_timestamp=-1,
+        max_timestamp=-1,
+        crc=0,
     )
+    batch = bytearray(emptied.pack())
     struct.pack_into(">I", batch, CRC_POSITION, crc32c(bytes(batch[CRC_START:])))
     return bytes(batch)
 

@@ -6,6 +6,7 @@ import pytest
 from construct import ConstructError
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec.structs import asdict
 
 from kwire.wire.record_batch_spec import ControlKeySpec, RecordBatchSpec, RecordSpec, Varint, checksum, records_spec
 from kwire.wire.spec import BatchHeaderSpec
@@ -59,7 +60,7 @@ def test_what_storage_builds_is_parsed_to_the_same_values(records: list[Record],
     batch = RecordBatchSpec.parse(data)
     header = parse_header(data)
     assert batch.is_intact
-    assert {name: batch.header[name] for name in header._fields} == header._asdict()
+    assert {name: batch.header[name] for name in header.__struct_fields__} == asdict(header)
     for name in ("compression", "timestamp_type", "is_transactional", "is_control"):
         assert batch.header[name] == getattr(header, name)
     plain = records_spec(header.record_count).parse(body_of(batch))

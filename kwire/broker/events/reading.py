@@ -193,22 +193,23 @@ class EventReader:
             next_offset = read.next_offset
             try:
                 header = parse_header(view, position)
-                base_offset, length, _, _, crc, attributes, last_delta, _, _, producer_id, _, _, count = header
+                base_offset, length, last_delta = header.base_offset, header.batch_length, header.last_offset_delta
+                attributes = header.attributes
                 behind = position + length + LENGTH_OVERHEAD
                 if length < MIN_BATCH_LENGTH or behind > size or last_delta < 0:
                     raise CorruptBatch("no batch begins here")
                 next_offset = base_offset + last_delta + 1
                 if next_offset > self.next_offset:
                     batch = view[position:behind]
-                    place = base_offset, crc
+                    place = base_offset, header.crc
                     if place != self._place and not is_intact(batch):
                         raise CorruptBatch("the CRC does not fit the bytes")
                     is_left_out = attributes & CONTROL_BIT or (
                         left_out is not None
                         and attributes & TRANSACTIONAL_BIT
-                        and left_out.has(producer_id, base_offset)
+                        and left_out.has(header.producer_id, base_offset)
                     )
-                    if count and not is_left_out:
+                    if header.record_count and not is_left_out:
                         codec = attributes & COMPRESSION_MASK
                         body = self._unfolded_body(place, codec, batch) if codec else bytes(batch[HEADER_BYTES:])
                         if body is None:

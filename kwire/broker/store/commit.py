@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from kwire.broker.partition import Partition, code_of
 from kwire.broker.store.event_ids import EventId
 from kwire.broker.store.journal import JournalPart, record_bytes_max
@@ -81,7 +83,7 @@ class Part:
         """Its bytes are final then."""
         epoch = self.partition.leader_epoch
         PLACEMENT.pack_into(self.batch, 0, offset, len(self.batch) - LENGTH_OVERHEAD, epoch)
-        self.header = self.header._replace(base_offset=offset, partition_leader_epoch=epoch)
+        self.header = replace(self.header, base_offset=offset, partition_leader_epoch=epoch)
 
     def journaled(self) -> JournalPart:
         return JournalPart(self.topic.topic_id, self.header.base_offset, self.batch)

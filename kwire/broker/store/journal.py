@@ -24,6 +24,7 @@ from sys import byteorder
 from typing import NamedTuple
 
 from crc32c import crc32c
+from msgspec.structs import replace
 
 from kwire.broker.partition import Partition
 from storage.batch import BatchHeader, is_intact, parse_header, read_records
@@ -32,7 +33,6 @@ from storage.errors import CorruptBatch, QuarantinedRange
 from storage.format import (
     CRC_POSITION,
     CRC_START,
-    HEADER,
     HEADER_BYTES,
     LENGTH_OVERHEAD,
     MAGIC,
@@ -171,11 +171,11 @@ def journal_batch(records: Sequence[NewRecord], now_ms: int) -> tuple[memoryview
         NO_SEQUENCE,
         len(records),
     )
-    HEADER.pack_into(batch, 0, *header)
+    batch[:HEADER_BYTES] = header.pack()
     view = memoryview(batch)
     crc = crc32c(view[CRC_START:])
     _CRC.pack_into(batch, CRC_POSITION, crc)
-    return view, header._replace(crc=crc)
+    return view, replace(header, crc=crc)
 
 
 def record_bytes_max(parts_bytes: int, part_count: int, event_count: int) -> int:

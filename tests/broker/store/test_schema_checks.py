@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kwire.broker.store import schema_checks
 from kwire.broker.store.commit import Outcome, RecordProblem
@@ -310,7 +311,7 @@ async def test_records_that_are_none_are_refused(node: QuietNode, compression: i
     doors = Doors(node)
     numbers = await doors.topics.create("numbers", [NUMBERED])
     batch = bytearray(build_batch([record(b'{"n":1}')] * 3, compression=compression))
-    header = check_batch(memoryview(batch))._replace(record_count=2)
+    header = replace(check_batch(memoryview(batch)), record_count=2)
     if compression:
         batch = bytearray(batch[:-4])
         (problem,) = await doors.checks.check_batch(numbers, memoryview(batch), header)  # type: ignore[misc]

@@ -3,6 +3,7 @@
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from kwire.broker.events.event import NewEvent, event_of, record_of
 from kwire.broker.store.typed_records import REMEMBERED_MAX, typed_records
@@ -87,10 +88,10 @@ def test_broken_records_are_never_taken_for_others() -> None:
     with pytest.raises(CorruptBatch):
         list(typed_records(body + b"\0", header))
     with pytest.raises(CorruptBatch):
-        list(typed_records(body, header._replace(record_count=4)))
+        list(typed_records(body, replace(header, record_count=4)))
 
 
 def test_records_are_numbered_in_order() -> None:
     one, two = (bytes(build_batch([Record(None, b"1", NOW_MS)])) for _ in range(2))
     with pytest.raises(CorruptBatch, match="another number"):
-        list(typed_records(one[HEADER_BYTES:] + two[HEADER_BYTES:], parse_header(one)._replace(record_count=2)))
+        list(typed_records(one[HEADER_BYTES:] + two[HEADER_BYTES:], replace(parse_header(one), record_count=2)))
