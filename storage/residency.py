@@ -12,6 +12,8 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import threading
+from array import array
 from typing import Final
 
 _PAGE_BYTES: Final = mmap.PAGESIZE
@@ -48,26 +50,23 @@ _mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p)
 # New calls have the same number on all machines that Python is built for here, x86_64 and arm64 among them.
 _CACHESTAT_NUMBER: Final = 451
 _NO_FLAGS: Final = 0
+_COUNTS_AT: Final = 2
 
 
-class _Range(ctypes.Structure):
-    """struct cachestat_range"""
+class _Question(threading.local):
+    """What the call reads and writes, one for each thread: those may ask at the same time.
 
-    _fields_ = (("off", ctypes.c_uint64), ("len", ctypes.c_uint64))
+    An array, because it is quicker to fill than ctypes structures are to make.
+    """
 
-
-class _Counts(ctypes.Structure):
-    """struct cachestat"""
-
-    _fields_ = (
-        ("nr_cache", ctypes.c_uint64),
-        ("nr_dirty", ctypes.c_uint64),
-        ("nr_writeback", ctypes.c_uint64),
-        ("nr_evicted", ctypes.c_uint64),
-        ("nr_recently_evicted", ctypes.c_uint64),
-    )
+    def __init__(self) -> None:
+        # struct cachestat_range (off, len), then struct cachestat (nr_cache and four more)
+        self.words = array("Q", bytes(7 * 8))
+        self.range_address, _ = self.words.buffer_info()
+        self.counts_address = self.range_address + _COUNTS_AT * self.words.itemsize
 
 
+_question = _Question()
 _syscall = _libc.syscall
 _syscall.argtypes = (ctypes.c_long, ctypes.c_uint, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint)
 _syscall.restype = ctypes.c_long
@@ -78,14 +77,12 @@ def is_cached(fd: int, start: int, end: int) -> bool | None:
     if end <= start:
         return True
     start &= ~(_PAGE_BYTES - 1)
-    counts = _Counts()
-    # Made anew for each call, because threads may ask at the same time.
-    if _syscall(
-        _CACHESTAT_NUMBER, fd, ctypes.byref(_Range(start, end - start)), ctypes.byref(counts), _NO_FLAGS
-    ):  # not known to this kernel, forbidden, or no file it can be asked about: the other way answers
-        return None
-    cached: int = counts.nr_cache
-    return cached >= (end - start + _PAGE_BYTES - 1) // _PAGE_BYTES
+    question = _question
+    words = question.words
+    words[0], words[1] = start, end - start
+    if _syscall(_CACHESTAT_NUMBER, fd, question.range_address, question.counts_address, _NO_FLAGS):
+        return None  # not known to this kernel, forbidden, or no file it can be asked about: the other way answers
+    return words[_COUNTS_AT] >= (end - start + _PAGE_BYTES - 1) // _PAGE_BYTES
 
 
 def is_resident(view: memoryview) -> bool:

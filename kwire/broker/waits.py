@@ -26,18 +26,21 @@ class LongPoll:
         done: Callable[[], None],
         *,
         is_committed: bool = False,
+        loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         self.is_guess = False
-        self._loop = asyncio.get_running_loop()
+        # Python asks the system which process this is before it names the running loop, so who knows it tells it.
+        self._loop = loop or asyncio.get_running_loop()
         self._missing_bytes = missing_bytes
         self._done = done
         self._is_over = False
-        self._known = {partition: partition.readable_bytes for partition in partitions}
+        self._known = known = {partition: partition.readable_bytes for partition in partitions}
         # For who waits for committed data: how far it goes, and where a transaction keeps it from going further.
-        self._stable = {partition: partition.last_stable_offset for partition in self._known} if is_committed else None
-        self._held_up = {partition for partition in self._known if _is_held_up(partition)} if is_committed else set()
-        for partition in self._known:
-            partition.watch(self._rose)
+        self._stable = {partition: partition.last_stable_offset for partition in known} if is_committed else None
+        self._held_up = {partition for partition in known if _is_held_up(partition)} if is_committed else set()
+        rose = self._rose
+        for partition in known:
+            partition.watch(rose)
         self._timer: asyncio.Handle = self._loop.call_later(max_wait_ms / 1000, self._finish)
 
     def cancel(self) -> None:
@@ -45,12 +48,14 @@ class LongPoll:
         self._timer.cancel()
         if not self._is_over:
             self._is_over = True
+            rose = self._rose
             for partition in self._known:
-                partition.unwatch(self._rose)
+                partition.unwatch(rose)
 
     def _rose(self, partition: Partition) -> None:
-        gained = partition.readable_bytes - self._known[partition]
-        self._known[partition] += gained
+        known, readable_bytes = self._known, partition.readable_bytes
+        gained = readable_bytes - known[partition]
+        known[partition] = readable_bytes
         if self._stable is not None and gained:
             stable_offset = partition.last_stable_offset
             if stable_offset == self._stable[partition]:

@@ -24,6 +24,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
+from typing import Any
 
 from kwire.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, Asked, CachedPartition, FetchSession
 from kwire.broker.partition import Partition, code_of
@@ -83,7 +84,7 @@ def handle(context: Context, request: FetchRequest) -> FetchResponse | Awaitable
         return _answer(_Look(context, request, None))
     try:
         session = sessions.find(request.session_id, request.session_epoch, uses_topic_ids=by_id)
-        if _has_overlong_names(request.topics):
+        if not by_id and _has_overlong_names(request.topics):
             sessions.close(request.session_id)
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         for asked in request.topics:
@@ -104,7 +105,7 @@ def _answer(look: "_Look") -> FetchResponse | Awaitable[FetchResponse]:
         return _answer_in_turns(look, steps)
     if look.warm_ups:
         return _answer_when_warm(look)
-    return look.answer() if look.is_enough else _answer_when_grown(look)
+    return look.answer() if look.is_enough else _GrownAnswer(look)
 
 
 async def _answer_in_turns(look: "_Look", steps: Iterator[None]) -> FetchResponse:
@@ -113,7 +114,7 @@ async def _answer_in_turns(look: "_Look", steps: Iterator[None]) -> FetchRespons
     await _finish(steps)
     if look.warm_ups:
         return await _answer_when_warm(look)
-    return look.answer() if look.is_enough else await _answer_when_grown(look)
+    return look.answer() if look.is_enough else await _GrownAnswer(look)
 
 
 async def _finish(steps: Iterator[None]) -> None:
@@ -126,54 +127,65 @@ async def _answer_when_warm(look: "_Look") -> FetchResponse:
     for _ in range(WARM_UPS_MAX):
         with suppress(StorageError):  # met again by the read, which tells it of the one partition it is about
             await look.context.services.cold_reads.do(look.warm_ups)
-        look = look.again()
         await _finish(look.steps())
         if not look.warm_ups:
             break
     else:
-        look = look.again(is_patient=True)
-        await _finish(look.steps())
-    return look.answer() if look.is_enough else await _answer_when_grown(look)
+        await _finish(look.steps(is_patient=True))
+    return look.answer() if look.is_enough else await _GrownAnswer(look)
 
 
-def _answer_when_grown(look: "_Look") -> Awaitable[FetchResponse]:
-    """Look again when enough has been appended or the time is up, and answer with what is there then."""
-    loop = asyncio.get_running_loop()
-    answered: asyncio.Future[FetchResponse] = loop.create_future()
-    request = look.request
-    deadline = loop.time() + request.max_wait_ms / 1000
+class _GrownAnswer(asyncio.Future[FetchResponse]):
+    """Looks again when enough has been appended or the time is up, and answers with what is there then.
 
-    def wait(look: "_Look") -> LongPoll:
-        left_ms = (deadline - loop.time()) * 1000
-        missing = request.min_bytes - look.found_bytes
-        return LongPoll(look.partitions, missing, left_ms, look_again, is_committed=look.is_committed)
+    A future itself: so to end the wait is part of its `cancel`, and no callback has to see to that.
+    """
 
-    poll: LongPoll
+    __slots__ = ("_deadline", "_look", "_poll")
 
-    def look_again() -> None:
+    def __init__(self, look: "_Look") -> None:
+        loop = asyncio.get_running_loop()
+        super().__init__(loop=loop)
+        self._look = look
+        max_wait_ms = look.request.max_wait_ms
+        self._deadline = loop.time() + max_wait_ms / 1000
+        self._poll = self._wait(max_wait_ms)
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        if not self.done():
+            self._poll.cancel()
+        return super().cancel(msg)
+
+    def _wait(self, max_wait_ms: float) -> LongPoll:
+        look, loop = self._look, self.get_loop()
+        missing = look.request.min_bytes - look.found_bytes
+        again = self._look_again
+        return LongPoll(look.partitions, missing, max_wait_ms, again, is_committed=look.is_committed, loop=loop)
+
+    def _look_again(self) -> None:
         # What was just appended is in memory, so nothing is left to be warmed up but what an idle time evicted.
-        second = look.again()
-        look_on(second, second.steps())
+        self._look_on(self._look.steps())
 
-    def look_on(second: "_Look", steps: Iterator[None]) -> None:
-        nonlocal poll
-        if answered.done():
+    def _look_on(self, steps: Iterator[None]) -> None:
+        if self.done():
             return
         for _ in steps:
-            loop.call_soon(look_on, second, steps)
+            self.get_loop().call_soon(self._look_on, steps)
             return
-        if poll.is_guess and not second.is_enough and loop.time() < deadline:
-            poll = wait(second)
-            return
-        answered.set_result(second.answer())
-
-    poll = wait(look)
-    answered.add_done_callback(lambda _: poll.cancel())
-    return answered
+        look = self._look
+        if self._poll.is_guess and not look.is_enough:
+            left_s = self._deadline - self.get_loop().time()
+            if left_s > 0:
+                self._poll = self._wait(left_s * 1000)
+                return
+        answer = look.answer()
+        # The two know each other: what they hold should not have to wait for the garbage collector.
+        del self._poll
+        self.set_result(answer)
 
 
 class _Look:
-    """One look at every partition asked for. It is only good for an answer if nothing needs to be warmed up first.
+    """A look at every partition asked for. It is only good for an answer if nothing needs to be warmed up first.
 
     Without a session the request names all that is asked for, and is told of all of it; with one, the session has it,
     and what has changed since the answer before is told. One class, because Python is quicker with code that only
@@ -185,6 +197,7 @@ class _Look:
         "_endpoint",
         "_epoch",
         "_is_follower",
+        "_is_limited",
         "_is_patient",
         "_left_bytes",
         "_left_weight",
@@ -201,16 +214,24 @@ class _Look:
         "warm_ups",
     )
 
-    def __init__(
-        self, context: Context, request: FetchRequest, session: FetchSession | None, *, is_patient: bool = False
-    ) -> None:
-        """A patient one waits for the disk, and the whole loop with it."""
+    def __init__(self, context: Context, request: FetchRequest, session: FetchSession | None) -> None:
         self.context = context
         self.request = request
         self._session = session
         if session is not None:
             self._epoch = session.epoch
-            self._news: list[tuple[CachedPartition, PartitionData]] = []
+        version = context.api_version
+        self._by_id = version >= FIRST_TOPIC_ID_VERSION
+        self._is_follower = request.replica_id >= 0 or request.replica_state.replica_id >= 0
+        # Not everything may be read by this one.
+        self._is_limited = self._is_follower or version < FIRST_ZSTD_VERSION
+        self.is_committed = request.isolation_level == READ_COMMITTED
+
+    def steps(self, *, is_patient: bool = False) -> Iterator[None]:
+        """Look at everything, anew each time; it comes back in between when a turn of the loop is over.
+
+        A patient look waits for the disk, and the whole loop with it.
+        """
         self.found_bytes = 0
         # Some partition that exists cannot be read, or not from there.
         self.has_failed = False
@@ -218,24 +239,16 @@ class _Look:
         self.partitions: list[Partition] = []
         self.warm_ups: list[Callable[[], None]] = []
         self._is_patient = is_patient
-        self._by_id = context.api_version >= FIRST_TOPIC_ID_VERSION
-        self._is_follower = request.replica_id >= 0 or request.replica_state.replica_id >= 0
-        self._left_bytes = min(request.max_bytes, context.services.config.network.fetch_bytes_max)
+        self._left_bytes = min(self.request.max_bytes, self.context.services.config.network.fetch_bytes_max)
         self._left_weight = _TURN_WEIGHT
-        self.is_committed = request.isolation_level == READ_COMMITTED
         self._responses: list[FetchableTopicResponse] = []
         # Of the leader, when somebody has to be told where it is.
         self._endpoint: NodeEndpoint | None = None
-
-    def again(self, *, is_patient: bool = False) -> "_Look":
-        again = _Look(self.context, self.request, self._session, is_patient=is_patient)
-        if self._session is not None:
-            again._epoch = self._epoch
-        return again
-
-    def steps(self) -> Iterator[None]:
-        """Look at everything; it comes back in between when a turn of the loop is over."""
-        return self._look_at_request() if self._session is None else self._look_at_session(self._session)
+        session = self._session
+        if session is None:
+            return self._look_at_request()
+        self._news: list[tuple[CachedPartition, PartitionData]] = []
+        return self._look_at_session(session)
 
     def answer(self) -> FetchResponse:
         """What was seen, as this reader is told it. For the last look only: sessions remember what they told."""
@@ -272,21 +285,16 @@ class _Look:
         self.partitions.append(partition)
         partition.is_fetched = True
         self._left_weight -= _READ_WEIGHT if partition.is_open else _OPEN_WEIGHT
-        check_epoch(partition, asked.current_leader_epoch)
-        if self._is_follower:
-            # As Kafka tells a node that has no copy of the partition: to ask again when its metadata is newer.
-            is_epoch_known = asked.current_leader_epoch != UNKNOWN_EPOCH
-            raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH if is_epoch_known else ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        if self.context.api_version < FIRST_ZSTD_VERSION and partition.settings.compression == ZSTD:
-            raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+        epoch = asked.current_leader_epoch
+        if epoch != UNKNOWN_EPOCH and epoch != partition.leader_epoch:
+            check_epoch(partition, epoch)
+        if self._is_limited:
+            self._check_limits(partition, asked)
         diverging = None if asked.last_fetched_epoch < 0 else _diverging_epoch(partition, asked)
         records, aborted = EMPTY, _NONE_ABORTED if self.is_committed else None
         if diverging is not None:
             self.has_more = True
-        elif self._is_patient or (
-            (cold_start := partition.cold_start(asked.fetch_offset)) is None
-            and (not self.is_committed or (cold_start := partition.cold_aborted(asked.fetch_offset)) is None)
-        ):
+        elif self._is_patient or (cold_start := self._cold_start(partition, asked.fetch_offset)) is None:
             records, aborted = self._read_records(partition, asked)
         else:
             self.warm_ups.append(cold_start)
@@ -304,27 +312,43 @@ class _Look:
             data.diverging_epoch = diverging
         return data
 
+    def _check_limits(self, partition: Partition, asked: Asked) -> None:
+        if self._is_follower:
+            # As Kafka tells a node that has no copy of the partition: to ask again when its metadata is newer.
+            is_epoch_known = asked.current_leader_epoch != UNKNOWN_EPOCH
+            raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH if is_epoch_known else ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if partition.settings.compression == ZSTD:
+            raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+
+    def _cold_start(self, partition: Partition, offset: int) -> Callable[[], None] | None:
+        cold_start = partition.cold_start(offset)
+        return partition.cold_aborted(offset) if cold_start is None and self.is_committed else cold_start
+
     def _read_records(self, partition: Partition, asked: Asked) -> tuple[memoryview, list[AbortedTransaction] | None]:
         # Only the very first batch of an answer may pass the limits.
-        limit = min(asked.partition_max_bytes, self._left_bytes)
+        found_bytes, limit, left_bytes = self.found_bytes, asked.partition_max_bytes, self._left_bytes
+        if limit > left_bytes:
+            limit = left_bytes
         told: list[AbortedTransaction] | None = None
         if self.is_committed:
-            read, aborted = partition.read_committed(asked.fetch_offset, limit, at_least_one=not self.found_bytes)
+            read, aborted = partition.read_committed(asked.fetch_offset, limit, at_least_one=not found_bytes)
             end = partition.last_stable_offset if partition.is_unstable else partition.high_watermark
             told = _told_aborted(aborted) if aborted else _NONE_ABORTED
         else:
-            read = partition.read(asked.fetch_offset, limit, at_least_one=not self.found_bytes)
+            read = partition.read(asked.fetch_offset, limit, at_least_one=not found_bytes)
             end = partition.high_watermark
-        size = len(read.view)
+        view = read.view
+        size = len(view)
         # A read ends with its segment: what lies behind is there already, so there is nothing to wait for. Unless
         # nothing was found where something would have been taken: then a gap lies before what may not be read yet.
-        self.has_more = self.has_more or (read.next_offset < end and bool(size or self.found_bytes))
+        if read.next_offset < end and (size or found_bytes):
+            self.has_more = True
         if size:
-            self.found_bytes += size
-            self._left_bytes = max(0, self._left_bytes - size)
+            self.found_bytes = found_bytes + size
+            self._left_bytes = left_bytes - size if left_bytes > size else 0
             if not self._is_patient and not read.is_warm():
                 self.warm_ups.append(read.warm_up)
-        return read.view, told
+        return view, told
 
     def _missing(self, topic: Topic | None, asked: Asked) -> PartitionData:
         self._left_weight -= _READ_WEIGHT
@@ -382,7 +406,8 @@ class _Look:
             topic = asked.topic_id if self._by_id else asked.topic
             session.ask(topic, asked.partitions)
             for data in response.partitions:
-                _tell(session.partitions[topic, data.partition_index], data)
+                cached = session.partitions[topic, data.partition_index]
+                cached.tell(data.high_watermark, data.last_stable_offset, data.log_start_offset)
 
     # --- requests that go on with a session
 
@@ -416,7 +441,7 @@ class _Look:
                 partitions.append(partition)
                 continue
             data = self._look_at(partition, cached)
-            if _is_news(cached, data):
+            if data.records or _is_news(cached, data):
                 news.append((cached, data))
 
     def _find(self, cached: CachedPartition) -> Partition | None:
@@ -436,7 +461,7 @@ class _Look:
         responses = self._responses
         last_topic: str | bytes | None = None
         for cached, data in self._news:
-            _tell(cached, data)
+            cached.tell(data.high_watermark, data.last_stable_offset, data.log_start_offset)
             if data.records:
                 session.move_to_end(cached)
             topic = cached.topic
@@ -451,15 +476,10 @@ class _Look:
         return self._response(session.session_id)
 
 
-def _tell(cached: CachedPartition, data: PartitionData) -> None:
-    cached.tell(data.high_watermark, data.last_stable_offset, data.log_start_offset)
-
-
 def _is_news(cached: CachedPartition, data: PartitionData) -> bool:
-    """Whether the reader has to be told: it cannot know of records and errors, and cares about ends and starts."""
+    """Whether the reader has to be told if not of records: of errors, ends and starts, which it cannot know."""
     return bool(
-        data.records
-        or data.error_code
+        data.error_code
         or data.diverging_epoch.epoch != UNDEFINED
         or not cached.is_told(data.high_watermark, data.last_stable_offset, data.log_start_offset)
     )

@@ -368,7 +368,7 @@ class _Encoder(_Writer):
         group.clear()
 
     def length(self, value: str, size: Fixed, w: str, group: list[tuple[str, Fixed]]) -> None:
-        """Write a length or count; `value` may be -1 for null."""
+        """Write a length or count."""
         if self.flexible:
             self.fixed(group, w)
             n = self.fresh("n")
@@ -376,6 +376,10 @@ class _Encoder(_Writer):
             self.emit(f"{w}(V[{n}] if {n} < 128 else U({n}))")
         else:
             group.append((value, size))
+
+    def null_length(self, size: Fixed, w: str) -> None:
+        """Write what says that there is nothing: -1, which a compact length has as zero."""
+        self.emit(f"{w}({bytes(1) if self.flexible else struct.pack('>' + size.format, -1)!r})")
 
     def value(self, source: str, f: Field, w: str, group: list[tuple[str, Fixed]]) -> None:
         if isinstance(f.kind, Fixed):
@@ -389,12 +393,10 @@ class _Encoder(_Writer):
             self.fixed(group, w)
             self.emit(f"if {x} is None:")
             self.depth += 1
-            absent: list[tuple[str, Fixed]] = []
             if isinstance(f.kind, Struct):
                 self.emit(f"{w}({NULL_TAGGED_STRUCT if f.tag is not None else NULL_STRUCT!r})")
             else:
-                self.length("-1", _length_of(f.kind), w, absent)
-                self.fixed(absent, w)
+                self.null_length(_length_of(f.kind), w)
             self.depth -= 1
             self.emit("else:")
             self.depth += 1
@@ -460,11 +462,20 @@ class _Encoder(_Writer):
         if not fields:
             self.emit(f"{w}(b'\\x00')")
             return
+        defaults = [self.refer("D", [] if f.default is list else f.default) for f in fields]
+        # Most often every value *is* the default object: identity spares the comparison.
+        values = [(f"{source}.{f.name}", default) for f, default in zip(fields, defaults, strict=True)]
+        self.emit(f"if {' and '.join(f'({x} is {default} or {x} == {default})' for x, default in values)}:")
+        self.emit(f"    {w}(b'\\x00')")
+        self.emit("else:")
+        self.depth += 1
+        self.tagged_values(source, fields, defaults, w)
+        self.depth -= 1
+
+    def tagged_values(self, source: str, fields: list[Field], defaults: list[str], w: str) -> None:
         count, body, v = self.fresh("count"), self.fresh("body"), self.fresh("w")
         self.emit(f"{count} = 0; {body} = []; {v} = {body}.append")
-        for f in fields:
-            default = self.refer("D", [] if f.default is list else f.default)
-            # Most often the value *is* the default object: identity spares the comparison.
+        for f, default in zip(fields, defaults, strict=True):
             self.emit(f"if {source}.{f.name} is not {default} and {source}.{f.name} != {default}:")
             self.depth += 1
             inner, iw = self.fresh("inner"), self.fresh("w")

@@ -1,8 +1,10 @@
 """Fetch: whole batches from an offset on, now or when there are enough of them."""
 
 import asyncio
+import gc
 import inspect
 import threading
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -287,6 +289,22 @@ async def test_client_that_goes_away_in_the_turn_of_the_wake_harms_nobody(node: 
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
+
+
+@in_loop
+async def test_wait_that_is_over_leaves_nothing_to_the_garbage_collector(node: QuietNode) -> None:
+    partition = await node.create_partition()
+    waiting = node.start(request(node.topics.get("t"), at(0), max_wait_ms=LONG_MS), 12)
+    known = weakref.ref(waiting)
+    gc.disable()
+    try:
+        append(partition)
+        await waiting
+        del waiting
+        await asyncio.sleep(0)  # the turn that woke us up has it in hand
+        assert known() is None
+    finally:
+        gc.enable()
 
 
 class ColdPages:
