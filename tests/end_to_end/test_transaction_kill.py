@@ -19,7 +19,8 @@ from tests.support.history_anomalies import report
 from tests.support.history_checks import anomalies_in
 from tests.support.server import KwireProcess, wait_until
 from tests.support.transactional_ends import Ends, note_final_logs, note_final_positions
-from tests.support.transactional_producer import Tally
+from tests.support.transactional_errors import MARK, unexplained
+from tests.support.transactional_producer import DEATHS, RETURNS, Tally
 from tests.support.transactional_workers import Reader, SecondGenerationWriter, Sleeper, Transformer, Worker, Writer
 
 # More by KWIRE_TEST_KILLS; what is proved is the same, only oftener.
@@ -111,6 +112,7 @@ class Run:
         self.writers: list[Worker] = []
         self.readers: list[Reader] = []
         self.programs: list[AiokafkaProgram] = []
+        self.told_programs: list[str] = []
 
     def create(self, topics: Topics, stem: str, partitions: int, configs: dict[str, str]) -> list[Place]:
         name = topics.create(stem, partitions=partitions, configs=configs)
@@ -153,7 +155,10 @@ class Run:
         threading.Event().wait(self.chance.uniform(0.0, KILL_DELAY_S_MAX))
         assert self.process.is_running, "the server ended by itself"
         self.process.kill()
+        # Noted before it is back: whoever meets the next life of it knows.
+        self.tally.add(DEATHS)
         self.restarts_s.append(self.process.restart())
+        self.tally.add(RETURNS)
 
     def finish(self) -> None:
         """Everybody ends what they do; then what is left is the server's to end."""
@@ -164,7 +169,9 @@ class Run:
         for worker in self.writers:
             worker.join(END_TIMEOUT_S)
         for program in self.programs:
-            print(f"{program.name}: {', '.join(program.join(END_TIMEOUT_S).splitlines())}")
+            lines = program.join(END_TIMEOUT_S).splitlines()
+            print(f"{program.name}: {', '.join(lines)}")
+            self.told_programs += [line.split(" ", 1)[1] for line in lines]
         ends = Ends(self.process.bootstrap, self.places)
         ends.wait_until_settled(SETTLE_TIMEOUT_S)
         ends.wait_until_read(self.readers, END_TIMEOUT_S)
@@ -230,9 +237,7 @@ def test_transactions_are_whole_and_once_under_kills(start_kwire: Callable[..., 
     counts = tell(run, events)
     anomalies = anomalies_in(events)
     assert anomalies == [], f"{report(anomalies)}\nthe history is in {run.path}"
-    # What librdkafka makes of a server that dies under it is its own affair; what the server says by itself is not.
-    unexpected = run.tally.with_prefix("unexpected")
-    assert not [what for what in unexpected if "EndTxn" in what or "UNKNOWN" in what], unexpected
+    assert unexplained([*run.tally.with_prefix(MARK), *run.told_programs]) == []
     assert max(run.restarts_s) < RESTART_BOUND_S
     assert counts["committed"] > 10 * KILLS
     assert counts["aborted"] > KILLS

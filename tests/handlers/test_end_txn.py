@@ -56,6 +56,20 @@ async def test_end_that_is_asked_for_twice_is_answered_twice_and_decided_once(no
     assert ErrorCode(other.error_code) in (ErrorCode.INVALID_TXN_STATE, ErrorCode.PRODUCER_FENCED)
 
 
+@pytest.mark.parametrize("version", FIRST_GENERATION)
+@in_loop
+async def test_abort_after_a_commit_is_refused_if_nothing_has_begun(node: QuietNode, version: int) -> None:
+    # As it comes from a client whose AddPartitionsToTxn went away with a server; it cannot be told from an abort of the
+    # committed transaction.
+    topic = await node.create("t")
+    producer = await started(node)
+    assert await added(node, producer, "t", 0) == [ErrorCode.NONE]
+    assert await sent(node, producer, topic, b"one", version=V1) is ErrorCode.NONE
+    assert (await ended(node, producer, version=version)).error_code == ErrorCode.NONE
+    answer = await ended(node, producer, is_commit=False, version=version)
+    assert ErrorCode(answer.error_code) is ErrorCode.INVALID_TXN_STATE
+
+
 @pytest.mark.parametrize(
     ("version", "error"), [(1, "INVALID_PRODUCER_EPOCH"), (2, "PRODUCER_FENCED"), (5, "PRODUCER_FENCED")]
 )

@@ -3,6 +3,7 @@
 import pytest
 
 from kwire.coordinator.group.commands import CommitOffsets, OffsetToCommit
+from kwire.coordinator.group.shard import GroupShard
 from kwire.errors import ErrorCode
 from kwire.handlers.offset_fetch import handle
 from kwire.wire.messages.offset_fetch import (
@@ -121,3 +122,29 @@ def test_coordinator_that_is_gone_says_so(version: int) -> None:
         assert (response.error_code, response.topics) == (ErrorCode.NOT_COORDINATOR, [])
     else:
         assert response.groups[0].error_code == ErrorCode.NOT_COORDINATOR
+
+
+@pytest.mark.parametrize("version", [1, 2, 3, 7, 8])
+def test_group_that_is_loading_has_no_positions_yet(monkeypatch: pytest.MonkeyPatch, version: int) -> None:
+    world = world_with("t", "u")
+    world.restart()
+    apply = GroupShard.apply
+
+    def slow(shard: GroupShard, key: bytes, value: bytes | None) -> None:
+        world.clock.advance(10)
+        apply(shard, key, value)
+
+    monkeypatch.setattr(GroupShard, "apply", slow)
+    request = OffsetFetchRequest(
+        group_id="g",
+        topics=[OffsetFetchRequestTopic(name="t", partition_indexes=[1])],
+        groups=[OffsetFetchRequestGroup(group_id="g", topics=None)],
+    )
+    response = call(handle, context_of(world, version), request)
+    loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    if version == 1:
+        assert [(one.committed_offset, one.error_code) for one in response.topics[0].partitions] == [(-1, loading)]
+    else:
+        # Once for the group, and no topic: as Kafka answers, though aiokafka looks for errors of partitions only.
+        answer = response if version < 8 else response.groups[0]
+        assert (answer.error_code, answer.topics) == (loading, [])

@@ -34,6 +34,7 @@ from tests.support.history import (
     Source,
     record_of,
 )
+from tests.support.transactional_errors import NO_ANSWER, told
 from tests.support.transactional_workers import asking_consumer, note_positions
 
 PATIENCE_S = 60.0
@@ -53,7 +54,7 @@ class Incarnation:
         self.program = program
         self.number = number
         self.transaction = ""
-        self.is_fenced = False
+        self.is_fenced = self.is_dead = self.is_replaced = False
         self._count = self._records = 0
         self.producer = AIOKafkaProducer(
             bootstrap_servers=program.bootstrap,
@@ -88,14 +89,12 @@ class Incarnation:
 
     async def send(self, records: Sequence[tuple[Place, Source | None]]) -> None:
         """Until all are acknowledged; the first that is not raises."""
-        waiting = []
-        for place, source in records:
-            value = f"{self.transaction}:{self._records}"
-            self._records += 1
-            self.note(Sent(transaction=self.transaction, place=place, value=value, source=source))
-            waiting.append(asyncio.ensure_future(self._send(place, value)))
+        waiting: list[asyncio.Task[None]] = []
         try:
-            await asyncio.wait_for(asyncio.gather(*waiting), PATIENCE_S)
+            async with asyncio.timeout(PATIENCE_S):
+                for place, source in records:
+                    waiting.append(await self._sent(place, source))
+                await asyncio.gather(*waiting)
         except ProducerFenced:
             self.is_fenced = True
             raise
@@ -104,9 +103,18 @@ class Incarnation:
                 task.cancel()
             await asyncio.gather(*waiting, return_exceptions=True)
 
-    async def _send(self, place: Place, value: str) -> None:
-        told = await self.producer.send_and_wait(place.topic, value=record_of(value), partition=place.partition)
-        self.note(Acknowledged(place=place, value=value, offset=told.offset))
+    async def _sent(self, place: Place, source: Source | None) -> "asyncio.Task[None]":
+        """One record, handed over. This client waits for metadata before, each call by itself: the order of records is
+        that of the calls only if each is awaited before the next.
+        """
+        value = f"{self.transaction}:{self._records}"
+        self._records += 1
+        self.note(Sent(transaction=self.transaction, place=place, value=value, source=source))
+        delivery = await self.producer.send(place.topic, value=record_of(value), partition=place.partition)
+        return asyncio.ensure_future(self._acknowledged(place, value, delivery))
+
+    async def _acknowledged(self, place: Place, value: str, delivery: "asyncio.Future[Any]") -> None:
+        self.note(Acknowledged(place=place, value=value, offset=(await delivery).offset))
 
     async def send_positions(self, sources: Sequence[Source]) -> None:
         # The last of each place counts.
@@ -124,14 +132,33 @@ class Incarnation:
             outcome = Outcome.COMMITTED if is_commit else Outcome.ABORTED
         except ProducerFenced:
             outcome = Outcome.FENCED
-        except (KafkaError, TimeoutError, AssertionError) as error:
-            # After a fatal error this client does not ask the server any more, and answers by a failed assertion.
+        except TimeoutError:
+            outcome = Outcome.UNKNOWN
+            if patience_s >= PATIENCE_S:
+                self.program.count(told("aiokafka's end", NO_ANSWER, is_replaced=self.is_replaced))
+        except KafkaError as error:
+            outcome = Outcome.UNKNOWN
+            self.told("end", error)
+        except AssertionError:
+            # After a fatal error, told before, this client does not ask the server any more.
+            if not (self.is_fenced or self.is_dead):
+                raise
             outcome = Outcome.FENCED if self.is_fenced else Outcome.UNKNOWN
-            if outcome is Outcome.UNKNOWN and not isinstance(error, TimeoutError):
-                self.program.count(f"unexpected: {error!r}")
+        if outcome is Outcome.FENCED:
+            self.program.count(told("end", str(outcome), is_replaced=self.is_replaced))
         self.note(Ended(transaction=self.transaction, outcome=outcome))
         self.program.count(str(outcome))
         return outcome
+
+    def not_sent(self, error: Exception) -> None:
+        self.is_dead = True
+        self.told("send", error)
+
+    def told(self, where: str, error: Exception) -> None:
+        """Count an error by what it comes from: that of a sender which ended says nothing by itself."""
+        while isinstance(error.__cause__, KafkaError):
+            error = error.__cause__
+        self.program.count(told(f"aiokafka's {where}", type(error).__name__, is_replaced=self.is_replaced))
 
     async def close(self) -> None:
         # It waits for what the server never answers, if the server does not know this producer any more.
@@ -219,12 +246,13 @@ class Program:
             if self.consumer is not None:
                 await incarnation.send_positions([source for _, source in records if source is not None])
         except (KafkaError, TimeoutError) as error:
-            self.count(f"not sent: {error!r}")
+            incarnation.not_sent(error)
             outcome = await incarnation.end(is_commit=False)
             successor = incarnation
         else:
             outcome, successor = await self.end(incarnation)
         if outcome in (Outcome.UNKNOWN, Outcome.FENCED) and successor is incarnation:
+            incarnation.is_replaced = True
             successor = await self.next()
             await incarnation.close()
         if self.consumer is not None and outcome is not Outcome.COMMITTED:
@@ -233,10 +261,14 @@ class Program:
 
     async def end(self, incarnation: Incarnation) -> tuple[Outcome | None, Incarnation]:
         way = self.chance.random()
+        if way < 0.12:
+            incarnation.is_replaced = True
         if way < 0.06:
             successor = await self.next()
-            with suppress(KafkaError, TimeoutError):
+            try:
                 await incarnation.send([(self.places[0], None)])
+            except (KafkaError, TimeoutError) as error:
+                incarnation.not_sent(error)
             outcome = await incarnation.end(is_commit=True)
             self.count("zombies fenced" if outcome is Outcome.FENCED else f"zombies {outcome}")
             await incarnation.close()
@@ -252,8 +284,16 @@ class Program:
     async def go_back(self) -> None:
         """What was read and not committed is read again.
 
-        librdkafka asks: aiokafka cannot ask for stable positions (KIP-447), and takes an answer that the coordinator is
-        still loading for one that there is no position.
+        librdkafka asks, because aiokafka 0.14 begins anew, or where it was before its last commit, while a server
+        comes back:
+
+        - Its newest OffsetFetch is 3. From 2 on, a coordinator that loads the group, or is none, says so in the error
+          of the whole answer, which names no topic then; so does Kafka (GroupCoordinatorService.fetchOffsets, KafkaApis
+          and OffsetFetchResponse, which repeats the error for each partition only before 2).
+        - GroupCoordinator._do_fetch_commit_offsets reads the errors of partitions and no other. No partition, no error:
+          the positions are {}, as of a group that has none, and its auto_offset_reset decides.
+        - require_stable (KIP-447) came with 7. Without it nobody is told UNSTABLE_OFFSET_COMMIT: while a transaction is
+          about to be committed, the answer is the position before it.
         """
         note = partial(note_positions, self.history, self.asker, self.name, self.inputs)
         for place, offset in (await asyncio.to_thread(note)).items():

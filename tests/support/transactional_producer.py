@@ -25,9 +25,11 @@ from tests.support.history import (
     record_of,
     value_in,
 )
+from tests.support.transactional_errors import NEVER_BEGUN, NO_ANSWER, told
 
 START_PATIENCE_S = 60.0
 PATIENCE_S = 60.0
+END_CALL_S = 5.0
 POSITIONS_PATIENCE_S = 3.0
 TRANSACTION_TIMEOUT_S = 60.0
 FENCED_CODES = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
@@ -39,6 +41,11 @@ EAGER = {
     "socket.timeout.ms": 4_000,
     "log_level": 0,
 }
+
+
+# How often the server has died and come back, in the tally of a run.
+DEATHS = "deaths of the server"
+RETURNS = "returns of the server"
 
 
 class Tally:
@@ -82,6 +89,10 @@ class NotedProducer:
         self.transaction = ""
         self.outcome: Outcome | None = None
         self.is_stuck = False
+        # Somebody else has asked for the transactional id, or is about to.
+        self.is_replaced = False
+        # Of the server, before this producer was made and before its transaction began.
+        self._returns_at_first = self._returns_before = tally[RETURNS]
         self._transaction_count = self._record_count = 0
 
     def start(self) -> Self:
@@ -95,6 +106,7 @@ class NotedProducer:
         self._transaction_count += 1
         self._record_count = 0
         self.outcome = None
+        self._returns_before = self.tally[RETURNS]
         self.transaction = f"{self.transactional_id}/{self.incarnation}/{self._transaction_count}"
         self.history.note(
             Begun(
@@ -121,8 +133,19 @@ class NotedProducer:
     def _ended(self, outcome: Outcome) -> Outcome:
         self.history.note(Ended(transaction=self.transaction, outcome=outcome))
         self.tally.add(str(outcome))
+        if outcome is Outcome.FENCED:
+            self.told("end", str(outcome))
         self.outcome = outcome
         return outcome
+
+    def told(self, where: str, error: str) -> None:
+        """Count an error; see transactional_errors.py for those that are right."""
+        self.tally.add(told(where, error, is_replaced=self.is_replaced))
+
+    def _has_missed_the_server(self, returns_before: int) -> bool:
+        """It is away, or was since it had returned so often."""
+        returns = self.tally[RETURNS]
+        return returns > returns_before or self.tally[DEATHS] > returns
 
     def _take_id(self) -> None:
         raise NotImplementedError
@@ -154,6 +177,7 @@ class TransactionalProducer(NotedProducer):
         timeout_s: float = TRANSACTION_TIMEOUT_S,
     ) -> None:
         super().__init__(history, tally, transactional_id, incarnation, timeout_s)
+        self._is_acknowledged = False
         self._producer = Producer(
             {
                 **EAGER,
@@ -176,6 +200,7 @@ class TransactionalProducer(NotedProducer):
                     raise
 
     def _begin(self) -> None:
+        self._is_acknowledged = False
         self._producer.begin_transaction()
 
     def _send(self, place: Place, value: str) -> None:
@@ -189,8 +214,9 @@ class TransactionalProducer(NotedProducer):
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
-            self.tally.add(f"not delivered: {error.name()}")
+            self.told("delivery", error.name())
             return
+        self._is_acknowledged = True
         topic, partition, value, offset = message.topic(), message.partition(), message.value(), message.offset()
         assert topic is not None
         assert partition is not None
@@ -224,36 +250,54 @@ class TransactionalProducer(NotedProducer):
                         return
 
         # librdkafka does not keep to the timeout of this call, and may wait for ever after the group's coordinator was
-        # away (its issues 5456 and 5511); so the call has a thread of its own, which is left alone then.
+        # away (its issues 5456 and 5511; two of its logs show AddOffsetsToTxn answered without an error, and the
+        # TxnOffsetCommit that follows sent 8 and 11 seconds later); so the call has a thread of its own, which is left
+        # alone then.
         sending = threading.Thread(target=send, daemon=True)
         sending.start()
         sending.join(2 * POSITIONS_PATIENCE_S)
         if sending.is_alive():
             self.is_stuck = True
-            self.tally.add("positions stuck")
+            self._told_at_positions("stuck")
             raise TransactionFailed("the client does not come back")
         if refused:
-            self.tally.add(f"positions refused: {reason(refused[0]).name()}")
+            self._told_at_positions(reason(refused[0]).name())
             raise TransactionFailed(str(refused[0])) from refused[0]
+
+    def _told_at_positions(self, error: str) -> None:
+        # A death before this transaction counts too: that is how librdkafka gets stuck.
+        has_missed = self._has_missed_the_server(self._returns_at_first)
+        self.told("positions" if has_missed else "positions, with the server there", error)
 
     def _end(self, is_commit: bool, patience_s: float) -> Outcome:
         deadline = time.monotonic() + patience_s
         while True:
             try:
                 call = self._producer.commit_transaction if is_commit else self._producer.abort_transaction
-                call(max(deadline - time.monotonic(), 0.001))
+                # Short calls: what was in flight when the connection went is queued again by librdkafka, which sends
+                # nothing of a transaction that is being aborted. Only the next call to abort drops it.
+                call(min(max(deadline - time.monotonic(), 0.001), END_CALL_S))
                 return self._ended(Outcome.COMMITTED if is_commit else Outcome.ABORTED)
             except KafkaException as error:
                 refused = reason(error)
                 if refused.fatal() and refused.code() in FENCED_CODES:
                     return self._ended(Outcome.FENCED)
                 if refused.txn_requires_abort() and is_commit:
-                    self.tally.add(f"commit refused: {refused.name()}")
+                    self.told("commit", refused.name())
                     return self.end(is_commit=False)
                 if not refused.retriable() or time.monotonic() >= deadline:
-                    if refused.code() != KafkaError._TIMED_OUT:
-                        self.tally.add(f"unexpected: {refused.name()} {refused.str()}")
+                    if not is_commit and self._may_be_unheard_of(refused):
+                        self.told("end", NEVER_BEGUN)
+                    elif refused.code() != KafkaError._TIMED_OUT:
+                        self.told("end", f"{refused.name()} {refused.str()}")
+                    elif patience_s >= PATIENCE_S:
+                        self.told("end", NO_ANSWER)
                     return self._ended(Outcome.UNKNOWN)
+
+    def _may_be_unheard_of(self, refused: KafkaError) -> bool:
+        """Nothing of the transaction was acknowledged, and the server has died since it began."""
+        is_state = refused.code() == KafkaError.INVALID_TXN_STATE
+        return is_state and not self._is_acknowledged and self._has_missed_the_server(self._returns_before)
 
     def close(self) -> None:
         self._producer.purge()

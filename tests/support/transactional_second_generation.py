@@ -12,6 +12,7 @@ from kafka.protocol.producer import EndTxnRequest, InitProducerIdRequest
 
 from tests.support.clients_raw import RawConnection, batch, produce_request, produced
 from tests.support.history import Acknowledged, History, Outcome, Place, record_of
+from tests.support.transactional_errors import NO_ANSWER
 from tests.support.transactional_producer import (
     PATIENCE_S,
     START_PATIENCE_S,
@@ -32,6 +33,7 @@ NONE = 0
 AGAIN = {3, 5, 6, 7, 14, 15, 16, 19, 51}
 DUPLICATE_SEQUENCE_NUMBER = 46
 FENCED = {47, 90}
+NAMES = {47: "INVALID_PRODUCER_EPOCH", 90: "PRODUCER_FENCED"}
 
 
 class Impatient(Exception):
@@ -87,7 +89,7 @@ class SecondGenerationProducer(NotedProducer):
         except Impatient as error:
             raise TransactionFailed(str(error)) from error
         if answer.error_code not in (NONE, DUPLICATE_SEQUENCE_NUMBER):
-            self.tally.add(f"second generation's send refused: {answer.error_code}")
+            self.told("send", NAMES.get(answer.error_code, str(answer.error_code)))
             raise TransactionFailed(f"error {answer.error_code}")
         self._next_sequences[place] += 1
         self.history.note(Acknowledged(place=place, value=value, offset=answer.base_offset))
@@ -102,14 +104,16 @@ class SecondGenerationProducer(NotedProducer):
         try:
             answer = self._ask(request, END_TXN_VERSION, patience_s)
         except Impatient:
+            if patience_s >= PATIENCE_S:
+                self.told("end", NO_ANSWER)
             return self._ended(Outcome.UNKNOWN)
         if answer.error_code in FENCED:
             return self._ended(Outcome.FENCED)
         if answer.error_code != NONE:
-            self.tally.add(f"unexpected: EndTxn error {answer.error_code}")
+            self.told("end", f"EndTxn error {answer.error_code}")
             return self._ended(Outcome.UNKNOWN)
         if (answer.producer_id, answer.producer_epoch) == (self._producer_id, self._producer_epoch):
-            self.tally.add("unexpected: EndTxn left the epoch as it was")
+            self.told("end", "EndTxn left the epoch as it was")
         self._producer_id, self._producer_epoch = answer.producer_id, answer.producer_epoch
         return self._ended(Outcome.COMMITTED if is_commit else Outcome.ABORTED)
 

@@ -23,6 +23,7 @@ from tests.support.history import (
     Source,
     value_in,
 )
+from tests.support.transactional_errors import told
 from tests.support.transactional_producer import (
     EAGER,
     PATIENCE_S,
@@ -113,12 +114,14 @@ class Producing(Worker):
         return producer if is_usable else self.successor_of(producer)
 
     def successor_of(self, producer: NotedProducer) -> NotedProducer:
+        producer.is_replaced = True
         successor = self.next_producer()
         producer.close()
         return successor
 
     def replaced(self, zombie: NotedProducer) -> NotedProducer:
         """Somebody else takes the id in the middle of a transaction; the old one goes on as if nothing had happened."""
+        zombie.is_replaced = True
         successor = self.next_producer()
         try:
             zombie.send(self.place_for_zombie())
@@ -353,7 +356,7 @@ class Reader(Worker):
         for message in consumer.consume(READ_BATCH_MAX, POLL_S):
             error = message.error()
             if error is not None and error.code() != KafkaError._PARTITION_EOF:
-                self.tally.add(f"reader told: {error.name()}")
+                self.tally.add(told("read", error.name()))
                 continue
             place, offset = place_of(message), offset_of(message)
             if error is not None:
