@@ -1,7 +1,8 @@
 """A watch on the event loop: a timer that should fire every 20 milliseconds, and how late it is.
 
-On a busy machine a timer is late without anybody's fault: the kernel ran something else. Linux tells how long this
-thread was ready but not running (schedstat), so that part is counted apart and is not called a stall.
+On a busy machine a timer is late without anybody's fault: the kernel ran something else, or the machine is a virtual
+one and its host ran something else. Linux tells how long this thread was ready but not running (schedstat) and how much
+processor time the host has taken (steal), so those parts are counted apart and are not called a stall.
 """
 
 import asyncio
@@ -14,6 +15,10 @@ from kwire.metrics import LoopMetrics
 # Each look wakes the process: often enough to see a stall, seldom enough to cost nothing.
 INTERVAL_SECONDS = 0.02
 STALL_SECONDS = 0.05
+# Ticks between looks at what the host has taken: that is a long file, and only the time around a stall is of interest.
+STEAL_TICKS = 5
+
+_STEAL_COLUMN = 8
 
 
 class StallProbe:
@@ -23,6 +28,9 @@ class StallProbe:
         path = f"/proc/self/task/{threading.get_native_id()}/schedstat"
         self._schedstat = os.open(path, os.O_RDONLY) if os.path.exists(path) else -1
         self._waited = self._run_queue_wait()
+        self._ran = time.thread_time()
+        self._steal = _steal_by_processor()
+        self._ticks = 0
         self._last = time.monotonic()
         self._timer = self._loop.call_later(INTERVAL_SECONDS, self._tick)
 
@@ -34,10 +42,13 @@ class StallProbe:
 
     def _tick(self) -> None:
         metrics = self._metrics
-        now, waited = time.monotonic(), self._run_queue_wait()
+        now, waited, ran = time.monotonic(), self._run_queue_wait(), time.thread_time()
         late = now - self._last - INTERVAL_SECONDS
         kept_waiting = waited - self._waited
-        self._last, self._waited = now, waited
+        if late - kept_waiting > INTERVAL_SECONDS / 2:
+            # While we ran nothing was taken from us.
+            kept_waiting += min(self._stolen(), max(0.0, late - kept_waiting - (ran - self._ran)))
+        self._last, self._waited, self._ran = now, waited, ran
         stall = late - kept_waiting
         if stall > INTERVAL_SECONDS / 2:
             # It began anywhere between two looks: on average half an interval before the timer was due.
@@ -49,6 +60,9 @@ class StallProbe:
             metrics.stall_seconds_max = stall
         if stall > STALL_SECONDS:
             metrics.stalls += 1
+        self._ticks += 1
+        if not self._ticks % STEAL_TICKS:
+            self._steal = _steal_by_processor()
         self._timer = self._loop.call_later(INTERVAL_SECONDS, self._tick)
 
     def _run_queue_wait(self) -> float:
@@ -56,3 +70,19 @@ class StallProbe:
         if self._schedstat < 0:
             return 0.0
         return int(os.pread(self._schedstat, 64, 0).split()[1]) / 1e9
+
+    def _stolen(self) -> float:
+        """Seconds the host has taken from one processor since the last look; it is not known which one was ours."""
+        before, self._steal = self._steal, _steal_by_processor()
+        return max((now - then for now, then in zip(self._steal, before, strict=False)), default=0.0)
+
+
+def _steal_by_processor() -> list[float]:
+    try:
+        with open("/proc/stat", "rb") as file:
+            lines = [line.split() for line in file if line.startswith(b"cpu")]
+        ticks_per_second = os.sysconf("SC_CLK_TCK")
+        # The first line is the sum.
+        return [int(columns[_STEAL_COLUMN]) / ticks_per_second for columns in lines[1:]]
+    except (OSError, IndexError, ValueError):  # another system, or an older one
+        return []

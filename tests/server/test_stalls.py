@@ -1,6 +1,7 @@
 """The watch on the loop: what holds it up is counted, and only that."""
 
 import asyncio
+import os
 import time
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -44,18 +45,24 @@ async def test_callback_that_blocks_is_a_stall_on_uvloop_too() -> None:
 
 
 class Machine:
-    """A processor and a clock that the test moves: how late a tick is, and how long we waited for our turn."""
+    """Processors and a clock that the test moves: how late a tick is, and how long we waited for our turn."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, probe: StallProbe) -> None:
         self.now = probe._last
         self.waited = probe._waited
-        monkeypatch.setattr(stalls, "time", SimpleNamespace(monotonic=lambda: self.now))
+        self.ran = probe._ran
+        self.stolen = probe._steal = [0.0, 0.0]
+        clocks = SimpleNamespace(monotonic=lambda: self.now, thread_time=lambda: self.ran)
+        monkeypatch.setattr(stalls, "time", clocks)
         monkeypatch.setattr(StallProbe, "_run_queue_wait", lambda _: self.waited)
+        monkeypatch.setattr(stalls, "_steal_by_processor", lambda: self.stolen)
         self._probe = probe
 
-    def tick(self, *, after: float, waited: float = 0.0) -> None:
+    def tick(self, *, after: float, waited: float = 0.0, ran: float = 0.0, stolen: float = 0.0) -> None:
         self.now += after
         self.waited += waited
+        self.ran += ran
+        self.stolen = [self.stolen[0], self.stolen[1] + stolen]
         self._probe._timer.cancel()
         self._probe._tick()
 
@@ -80,6 +87,34 @@ async def test_time_without_a_processor_is_counted_apart(monkeypatch: pytest.Mon
     machine.tick(after=INTERVAL_SECONDS / 2 + 0.9 * STALL_SECONDS)
     assert metrics.stalls == 1
     probe.close()
+
+
+@in_loop
+async def test_what_the_host_has_taken_is_counted_apart_but_not_while_we_ran(monkeypatch: pytest.MonkeyPatch) -> None:
+    metrics = LoopMetrics()
+    probe = StallProbe(metrics)
+    machine = Machine(monkeypatch, probe)
+    machine.tick(after=INTERVAL_SECONDS + 0.1, stolen=0.1)
+    assert metrics.stalls == 0
+    assert metrics.run_queue_wait_seconds_max == pytest.approx(0.1)
+    # The same theft is not counted twice: this one is our own.
+    machine.tick(after=INTERVAL_SECONDS + 0.1)
+    assert metrics.stalls == 1
+    # It was another processor that the host took: we ran all the time.
+    machine.tick(after=INTERVAL_SECONDS + 0.1, ran=0.1, stolen=0.1)
+    assert metrics.stalls == 2
+    assert metrics.run_queue_wait_seconds == pytest.approx(0.1)
+    # What was taken long before the stall does not explain it.
+    machine.tick(after=INTERVAL_SECONDS, stolen=0.1)
+    for _ in range(stalls.STEAL_TICKS):
+        machine.tick(after=INTERVAL_SECONDS)
+    machine.tick(after=INTERVAL_SECONDS + 0.1)
+    assert metrics.stalls == 3
+    probe.close()
+
+
+def test_the_steal_of_this_machine_can_be_read() -> None:
+    assert len(stalls._steal_by_processor()) == os.cpu_count()
 
 
 @in_loop
