@@ -9,6 +9,7 @@ stored, the general way deals with it.
 
 import struct
 from collections.abc import Callable
+from functools import lru_cache
 
 from kwire.broker.partition import Partition, code_of
 from kwire.broker.topics import Topic
@@ -33,6 +34,10 @@ from storage.format import TRANSACTIONAL_BIT
 FIRST_VERSION = 7
 # Requests with more partitions than this go the general way: their answer's count would take more than one byte.
 PARTITIONS_MAX = 100
+# A connection remembers how answers of up to so many partitions are made; what for is 200 bytes for each partition, and
+# a node has many connections. What it does not remember, it shares with the others.
+PACKINGS_MAX = 16
+STRUCTS_MAX = 256
 ALL = -1
 # Values no real answer has, to find the place of the numbers in an encoded one.
 _MARKS = (0x01020304, 0x0506, 0x0102030405060708, 0x1112131415161718, 0x2122232425262728)
@@ -240,7 +245,7 @@ class RepeatedProduce:
         is_repeated, self._target = target == self._target, target
         if not is_repeated or topic is None or topic.is_internal or (response is not None and _has_error(response)):
             return
-        if topic.settings.is_event_topic:  # these are committed; a topic is one for ever, or never
+        if topic.settings.is_event_topic or topic.settings.is_log_append_time:  # `answer` would have no use for it
             return
         self._version = version
         self._is_flexible = version >= PRODUCE.first_flexible
@@ -275,7 +280,9 @@ class RepeatedProduce:
         """For answers without errors."""
         packing = self._packings.get(count)
         if packing is None:
-            packing = self._packings[count] = self._packing_around([len(self._between)] * count)
+            packing = self._packing_around([len(self._between)] * count)
+            if count <= PACKINGS_MAX:
+                self._packings[count] = packing
         return packing
 
     def _packing_around(self, lengths: list[int]) -> _Packing:
@@ -283,7 +290,7 @@ class RepeatedProduce:
         count = len(lengths)
         before = self._words + (bytes((count + 1,)) if self._is_flexible else count.to_bytes(4))
         parts = "".join(f"ihqqq{length}s" for length in lengths)
-        packing = struct.Struct(f">ii{len(before)}s{parts}{len(self._after)}s")
+        packing = _struct(f">ii{len(before)}s{parts}{len(self._after)}s")
         return packing.size - 4, before, packing.pack
 
     def _size_of_partitions(self, request: ProduceRequest) -> int:
@@ -303,6 +310,11 @@ class RepeatedProduce:
 
 def _lengths(numbers: list[int | bytes]) -> list[int]:
     return [len(words) for words in numbers if isinstance(words, bytes)]
+
+
+@lru_cache(STRUCTS_MAX)
+def _struct(format: str) -> struct.Struct:
+    return struct.Struct(format)
 
 
 def _has_error(response: ProduceResponse) -> bool:

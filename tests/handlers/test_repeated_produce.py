@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kwire.errors import ErrorCode
 from kwire.handlers import produce
 from kwire.handlers.context import Context
-from kwire.handlers.repeated_produce import FIRST_VERSION, RepeatedProduce
+from kwire.handlers.repeated_produce import FIRST_VERSION, PACKINGS_MAX, RepeatedProduce
 from kwire.wire.apis import APIS, PRODUCE
 from kwire.wire.codec import decode_message, encode_message
 from kwire.wire.connection import ServerConnection
@@ -88,6 +88,23 @@ async def test_the_third_request_of_a_kind_takes_the_shortcut(tmp_path: Path, ve
             producer.send(request("t", topic.topic_id, 1, batch(3)))
         assert producer.taken == 3
         assert topic.partitions[1].high_watermark == 15
+
+
+@in_loop
+async def test_many_partitions_at_once_are_answered_and_little_is_remembered_of_it(tmp_path: Path) -> None:
+    with QuietNode(tmp_path) as node:
+        topic = await node.create("t", PACKINGS_MAX + 4)
+        producer, twin = Producer(node, 12), Producer(node, 12, has_shortcut=False)
+        for size in (1, 1, *range(1, PACKINGS_MAX + 5)):
+            parts = [(index, batch()) for index in range(size)]
+            answered = producer.send(request_of("t", topic.topic_id, parts))
+            expected = twin.send(request_of("t", topic.topic_id, [(index, batch()) for index in range(size)]))
+            assert answered is not None
+            assert expected is not None
+            assert len(answered) == len(expected)
+        assert producer.taken == PACKINGS_MAX + 4
+        assert len(producer.shortcut._packings) == PACKINGS_MAX
+        assert [one.high_watermark for one in topic.partitions][-1] == 2
 
 
 PART = st.tuples(
