@@ -15,7 +15,7 @@ from kwire.metrics import LoopMetrics
 # Each look wakes the process: often enough to see a stall, seldom enough to cost nothing.
 INTERVAL_SECONDS = 0.02
 STALL_SECONDS = 0.05
-# Ticks between looks at what the host has taken: that is a long file, and only the time around a stall is of interest.
+# Ticks between looks at what the host has taken: that is a long file. A machine without a host needs none of them.
 STEAL_TICKS = 5
 
 _STEAL_COLUMN = 8
@@ -29,9 +29,9 @@ class StallProbe:
         self._schedstat = os.open(path, os.O_RDONLY) if os.path.exists(path) else -1
         self._waited = self._run_queue_wait()
         self._ran = time.thread_time()
-        self._steal = _steal_by_processor()
         self._ticks = 0
         self._last = time.monotonic()
+        self._look_at_steal(self._last)
         self._timer = self._loop.call_later(INTERVAL_SECONDS, self._tick)
 
     def close(self) -> None:
@@ -47,7 +47,7 @@ class StallProbe:
         kept_waiting = waited - self._waited
         if late - kept_waiting > INTERVAL_SECONDS / 2:
             # While we ran nothing was taken from us.
-            kept_waiting += min(self._stolen(), max(0.0, late - kept_waiting - (ran - self._ran)))
+            kept_waiting += min(self._stolen(now), max(0.0, late - kept_waiting - (ran - self._ran)))
         self._last, self._waited, self._ran = now, waited, ran
         stall = late - kept_waiting
         if stall > INTERVAL_SECONDS / 2:
@@ -61,8 +61,8 @@ class StallProbe:
         if stall > STALL_SECONDS:
             metrics.stalls += 1
         self._ticks += 1
-        if not self._ticks % STEAL_TICKS:
-            self._steal = _steal_by_processor()
+        if not self._ticks % STEAL_TICKS and any(self._steal):
+            self._look_at_steal(now)
         self._timer = self._loop.call_later(INTERVAL_SECONDS, self._tick)
 
     def _run_queue_wait(self) -> float:
@@ -71,10 +71,18 @@ class StallProbe:
             return 0.0
         return int(os.pread(self._schedstat, 64, 0).split()[1]) / 1e9
 
-    def _stolen(self) -> float:
-        """Seconds the host has taken from one processor since the last look; it is not known which one was ours."""
-        before, self._steal = self._steal, _steal_by_processor()
-        return max((now - then for now, then in zip(self._steal, before, strict=False)), default=0.0)
+    def _look_at_steal(self, now: float) -> None:
+        self._steal, self._steal_at = _steal_by_processor(), now
+
+    def _stolen(self, now: float) -> float:
+        """Seconds the host has taken from one processor in this interval; it is not known which one was ours.
+
+        They are told since the last look, so the interval gets its share of them.
+        """
+        before, before_at = self._steal, self._steal_at
+        self._look_at_steal(now)
+        taken = max((then - once for then, once in zip(self._steal, before, strict=False)), default=0.0)
+        return max(0.0, taken) * (now - self._last) / (now - before_at)
 
 
 def _steal_by_processor() -> list[float]:

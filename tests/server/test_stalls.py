@@ -110,6 +110,17 @@ async def test_what_the_host_has_taken_is_counted_apart_but_not_while_we_ran(mon
         machine.tick(after=INTERVAL_SECONDS)
     machine.tick(after=INTERVAL_SECONDS + 0.1)
     assert metrics.stalls == 3
+    # What was taken at some time since the last look explains its share of it only.
+    machine.tick(after=INTERVAL_SECONDS)
+    machine.tick(after=INTERVAL_SECONDS)
+    machine.tick(after=INTERVAL_SECONDS + 0.1, stolen=0.07)
+    assert metrics.stalls == 4
+    waited = 0.1 + 0.07 * (INTERVAL_SECONDS + 0.1) / (3 * INTERVAL_SECONDS + 0.1)
+    assert metrics.run_queue_wait_seconds == pytest.approx(waited)
+    # A counter that went back says nothing.
+    machine.tick(after=INTERVAL_SECONDS + 0.1, stolen=-0.05)
+    assert metrics.stalls == 5
+    assert metrics.run_queue_wait_seconds == pytest.approx(waited)
     probe.close()
 
 
