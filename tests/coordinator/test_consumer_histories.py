@@ -16,6 +16,7 @@ from kwire.coordinator.group.settings import ConsumerSettings
 from kwire.errors import ErrorCode
 from tests.coordinator.compaction import compacted
 from tests.coordinator.world import World
+from tests.support.effort import examples
 
 SLOTS = 4
 NAMES = ("app-1", "app-2", "web-1")
@@ -273,6 +274,6 @@ class ConsumerHistory(RuleBasedStateMachine):
 
 
 ConsumerHistory.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(60), stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestConsumerHistory = ConsumerHistory.TestCase

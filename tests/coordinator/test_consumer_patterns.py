@@ -17,6 +17,7 @@ from kwire.coordinator.group.consumer.patterns import (
 )
 from kwire.coordinator.group.consumer.regexes import REMEMBERED_STATES_MAX, WORK_PER_NAME, Matcher
 from kwire.errors import ErrorCode, KafkaError
+from tests.support.effort import examples
 
 ALPHABET = "abAB01.-_"
 
@@ -56,7 +57,7 @@ def _grow(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     )
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(
     pattern=st.recursive(_atoms, _grow, max_leaves=6),
     names=st.lists(st.text(ALPHABET, min_size=0, max_size=6), min_size=1, max_size=8),
@@ -171,7 +172,7 @@ def test_refusal_has_kafkas_code_and_says_why() -> None:
     assert caught.value.code is ErrorCode.INVALID_REGULAR_EXPRESSION
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(pattern=st.text("ab()[]{}*+?|\\^$.,-:<>=!PQEpxiUs0189é", max_size=20))
 def test_any_text_is_an_expression_or_is_refused(pattern: str) -> None:
     try:

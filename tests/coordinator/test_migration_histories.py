@@ -29,6 +29,7 @@ from kwire.wire.codec import encode_message
 from kwire.wire.consumer_protocol import ConsumerProtocolSubscription, OwnedTopicPartition
 from tests.coordinator.compaction import compacted
 from tests.coordinator.world import World
+from tests.support.effort import examples
 
 SLOTS = 4
 TOPIC = "t"
@@ -385,7 +386,7 @@ class MigrationHistory(RuleBasedStateMachine):
 
 
 MigrationHistory.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(60), stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestMigrationHistory = MigrationHistory.TestCase
 

@@ -26,6 +26,7 @@ from kwire.coordinator.runtime import Transaction
 from kwire.errors import ErrorCode
 from tests.coordinator.compaction import compacted
 from tests.coordinator.world import World
+from tests.support.effort import examples
 
 GROUPS = ("g", "h")
 PARTITIONS = 2
@@ -213,6 +214,6 @@ class PendingHistory(RuleBasedStateMachine):
 
 
 PendingHistory.TestCase.settings = settings(
-    max_examples=80, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(80), stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestPendingHistory = PendingHistory.TestCase

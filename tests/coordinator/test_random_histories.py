@@ -29,6 +29,7 @@ from kwire.coordinator.group.commands import (
 from kwire.coordinator.group.coordinator import NamesGroup
 from kwire.errors import ErrorCode
 from tests.coordinator.world import SHARD_COUNT, World
+from tests.support.effort import examples
 
 SLOTS = 4
 PROTOCOLS = (
@@ -293,5 +294,5 @@ def check(group: ClassicGroup) -> None:
 
 TestRandomHistories = GroupHistory.TestCase
 TestRandomHistories.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=examples(60), stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )

@@ -141,7 +141,6 @@ def test_sticky_moves_no_partition_that_need_not_move() -> None:
     assert set(third[1]) > set(second[2])
 
 
-@pytest.mark.proves("S0-94")
 @pytest.mark.parametrize("strategy", ["round_robin", "range", "sticky"])
 def test_a_rebalance_needs_two_heartbeats_of_each_member_and_waits_for_nothing(strategy: str) -> None:
     """One to let go and one to take; in between nobody waits for a timer."""
@@ -166,7 +165,6 @@ def test_a_rebalance_needs_two_heartbeats_of_each_member_and_waits_for_nothing(s
     assert len(web.world.log.appended) - written <= RECORDS_PER_MEMBER_MAX * (3 + 2)
 
 
-@pytest.mark.proves("S0-95")
 def test_a_commit_is_one_record_and_answered_as_soon_as_that_is_durable() -> None:
     web = Web("range")
     web.join("a")

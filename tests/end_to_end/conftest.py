@@ -8,38 +8,38 @@ from typing import Any
 import pytest
 
 from tests.support.clients import Topics
-from tests.support.java import JavaTools, kafka_libs
+from tests.support.group_under_test import SESSION_TIMEOUT_MS
+from tests.support.java import JavaTools
+from tests.support.needs import leave_out
 from tests.support.server import Broker, KwireProcess, started_processes
+from tests.support.tool_server import ToolServer
 
 # Tests of their own, which the files here inherit.
 pytest.register_assert_rewrite("tests.support.transaction_tests")
 
 EXTERNAL_BOOTSTRAP = os.environ.get("KWIRE_TEST_BOOTSTRAP")
-# A consumer group decides itself when a silent member is out, by default after 45 seconds; 6 is what members of classic
-# groups ask for in these tests. A broker of somebody else's must be started with the same.
+# In a consumer group the broker decides when a silent member is out, by default after 45 seconds. Here it is as soon as
+# for members of classic groups in these tests. A broker named by KWIRE_TEST_BOOTSTRAP must be started with these
+# settings and with TEST_SETTINGS of tests/support/server.py.
 SHORT_SESSIONS = {
     "group.consumer.min.session.timeout.ms": "1000",
-    "group.consumer.session.timeout.ms": "6000",
-    "group.consumer.min.heartbeat.interval.ms": "100",
-    "group.consumer.heartbeat.interval.ms": "300",
+    "group.consumer.session.timeout.ms": str(SESSION_TIMEOUT_MS),
 }
 # Fixtures that start or handle a kwire process; tests that ask for one cannot run against somebody else's broker.
-PROCESS_FIXTURES = {"kwire", "start_kwire"}
+PROCESS_FIXTURES = {"kwire", "killable", "start_kwire"}
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if EXTERNAL_BOOTSTRAP is None:
         return
     here = Path(__file__).parent
-    out = [
+    reason = "KWIRE_TEST_BOOTSTRAP names a broker, and these need a kwire process"
+    needs_process = [
         item
         for item in items
         if here in item.path.parents and PROCESS_FIXTURES & set(getattr(item, "fixturenames", ()))
     ]
-    if out:
-        config.hook.pytest_deselected(items=out)
-        left_out = set(out)
-        items[:] = [item for item in items if item not in left_out]
+    leave_out(config, items, dict.fromkeys(needs_process, reason))
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -90,6 +90,26 @@ def kwire(broker: Broker) -> KwireProcess:
     return broker.process
 
 
+@pytest.fixture(scope="session")
+def killable_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KwireProcess]:
+    """The process behind `killable`; it is not running before the first test that asks for it."""
+    process = KwireProcess(tmp_path_factory.mktemp("killable"))
+    try:
+        yield process
+        if process.is_running:
+            assert process.stop() == 0
+    finally:
+        process.kill()
+
+
+@pytest.fixture
+def killable(killable_process: KwireProcess) -> KwireProcess:
+    """A running server shared by tests that stop or kill it; each of them uses names of its own."""
+    if not killable_process.is_running:
+        killable_process.restart()
+    return killable_process
+
+
 @pytest.fixture
 def start_kwire(tmp_path: Path) -> Iterator[Callable[..., KwireProcess]]:
     """Start servers of this test's own; each is ready when the call returns and gone when the test ends."""
@@ -115,5 +135,8 @@ def topics(broker: Broker) -> Iterator[Topics]:
 
 
 @pytest.fixture(scope="session")
-def java() -> JavaTools:
-    return JavaTools(kafka_libs())
+def java() -> Iterator[JavaTools]:
+    """Kafka's tools, all in one JVM; tests that use many calls carry `xdist_group("kafka-tools")` to share it."""
+    server = ToolServer()
+    yield JavaTools(server)
+    server.close()

@@ -1,7 +1,6 @@
 """What stock admin clients do to logs: delete records, ask for producers, page through partitions, check epochs."""
 
 import time
-from collections.abc import Callable
 from typing import Any
 from urllib.request import urlopen
 
@@ -14,8 +13,6 @@ from kafka.errors import OffsetOutOfRangeError, PolicyViolationError
 
 from tests.support.clients import DEADLINE_S, Topics, produce_values, read_topic, read_values, unique_name
 from tests.support.server import Broker, KwireProcess
-
-StartKwire = Callable[..., KwireProcess]
 
 
 def test_deleted_records_are_gone_for_kafka_python(broker: Broker, topics: Topics) -> None:
@@ -47,8 +44,8 @@ def test_deleted_records_are_gone_for_librdkafka(broker: Broker, topics: Topics)
     assert read_values(broker.bootstrap, topic) == []
 
 
-def test_deleted_records_do_not_come_back_after_a_kill(start_kwire: StartKwire) -> None:
-    process = start_kwire()
+def test_deleted_records_do_not_come_back_after_a_kill(killable: KwireProcess) -> None:
+    process = killable
     topics = Topics(process.bootstrap)
     topic = topics.create("lg-kill")
     produce_values(process.bootstrap, topic, [str(number).encode() for number in range(10)])
@@ -84,9 +81,9 @@ def test_partitions_are_paged(broker: Broker, topics: Topics) -> None:
     assert read == [(name, index) for name in names for index in range(counts[name])]
 
 
-def test_a_consumer_goes_on_where_it_was_when_the_leader_epoch_has_risen(start_kwire: StartKwire) -> None:
+def test_a_consumer_goes_on_where_it_was_when_the_leader_epoch_has_risen(killable: KwireProcess) -> None:
     """librdkafka asks where its epoch ended, and would report a truncation if that were below its position."""
-    process = start_kwire()
+    process = killable
     topics = Topics(process.bootstrap)
     topic = topics.create("lg-epochs")
     topics.close()

@@ -12,7 +12,7 @@ from tests.support.bench import bench as bench_family
 
 EXPORTED = 1_100
 
-pytestmark = pytest.mark.needs_go
+pytestmark = [pytest.mark.full("checks the benchmark, not the server"), pytest.mark.needs_go]
 
 bench = partial(bench_family, "events")
 

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.bench import bench as bench_family
+from tests.support.spark import fetch_jars
 
 pytestmark = [
-    pytest.mark.long,
+    pytest.mark.full("checks the benchmark, not the server"),
     pytest.mark.needs_spark,
     pytest.mark.needs_java,
     pytest.mark.needs_mvn,
@@ -20,6 +21,11 @@ pytestmark = [
 ]
 
 bench = partial(bench_family, "pipeline")
+
+
+@pytest.fixture(autouse=True)
+def jars(tmp_path: Path) -> None:
+    fetch_jars(tmp_path)
 
 
 def test_rows_and_bytes_per_second_of_a_batch_read_are_measured(tmp_path: Path) -> None:

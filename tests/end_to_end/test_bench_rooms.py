@@ -13,12 +13,11 @@ from tests.support.bench import bench as bench_family
 SUBSCRIBERS = 120
 ROOMS = 1_001
 
-pytestmark = pytest.mark.needs_go
+pytestmark = [pytest.mark.full("checks the benchmark, not the server"), pytest.mark.needs_go]
 
 bench = partial(bench_family, "rooms")
 
 
-@pytest.mark.proves("S0-49", "S0-52")
 def test_the_time_to_the_last_of_many_subscribers_is_measured(tmp_path: Path) -> None:
     found = bench(tmp_path, "--only", "broadcast,deliveries", "--subscribers", "1", str(SUBSCRIBERS))
     for work in (f"broadcast {SUBSCRIBERS}", "broadcast 1"):
@@ -27,7 +26,6 @@ def test_the_time_to_the_last_of_many_subscribers_is_measured(tmp_path: Path) ->
     assert deliveries["deliveries_per_s"] == pytest.approx(SUBSCRIBERS * deliveries["events_per_s"])
 
 
-@pytest.mark.proves("S0-50")
 def test_events_per_second_are_measured_at_every_door(tmp_path: Path) -> None:
     found = bench(tmp_path, "--only", "publish")
     doors = {f"publish {way}" for way in ("pipelined", "one by one", "post batch", "post lines", "post")}
@@ -36,7 +34,6 @@ def test_events_per_second_are_measured_at_every_door(tmp_path: Path) -> None:
     assert found["publish pipelined, synced"]["events_per_s"] > 0
 
 
-@pytest.mark.proves("S0-51")
 def test_the_memory_of_a_thousand_rooms_is_measured(tmp_path: Path) -> None:
     found = bench(tmp_path, "--only", "many-rooms", "--rooms", str(ROOMS))
     rooms = found[f"many-rooms {ROOMS}"]

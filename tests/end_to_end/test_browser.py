@@ -14,7 +14,7 @@ from tests.support.node import in_loop
 from tests.support.server import HOST, KwireProcess
 
 CHAT = Path(__file__).resolve().parents[2] / "docs" / "examples" / "chat"
-WAIT_S = 20.0
+WAIT_S = 60.0
 OFFSETS = "[...document.querySelectorAll('#messages li')].map(line => Number(line.dataset.offset))"
 
 pytestmark = pytest.mark.needs_chromium

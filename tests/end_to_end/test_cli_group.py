@@ -46,6 +46,12 @@ def commit(process: KwireProcess, group_id: str, offsets: dict[TopicPartition, i
         consumer.close()
 
 
+def restart(process: KwireProcess) -> None:
+    """Start the server again and wait until it has loaded all groups; it refuses to list them before."""
+    process.restart()
+    wait_until(lambda: run(process, "list")[0] == 0, "the groups are loaded")
+
+
 def committed(process: KwireProcess, group_id: str) -> dict[tuple[str, int], int]:
     described = group(process, "describe", group_id)
     return {(row["topic"], row["partition"]): row["offset"] for row in described["offsets"]}
@@ -148,27 +154,33 @@ def test_what_cannot_be_done_is_said(kwire: KwireProcess, topics: Topics) -> Non
     assert "--by counts" in refusal(kwire, "reset", missing, "--by", "1", "--topic", topic)
 
 
-def test_what_was_deleted_stays_deleted_after_a_kill_and_the_rest_stays(
-    start_kwire: Callable[..., KwireProcess],
-) -> None:
-    process = start_kwire()
+def test_what_was_deleted_stays_deleted_after_a_kill_and_the_rest_stays(killable: KwireProcess) -> None:
+    process = killable
+    stays, goes, goes_with_its_topic = (unique_name(stem) for stem in ("stays", "goes", "goes-with-its-topic"))
     topics = Topics(process.bootstrap)
     kept, dropped = topics.create("kept", partitions=2), topics.create("dropped")
     topics.close()
-    commit(process, "stays", {TopicPartition(kept, 0): 5, TopicPartition(kept, 1): 6, TopicPartition(dropped, 0): 7})
-    commit(process, "goes", {TopicPartition(kept, 0): 8})
-    commit(process, "goes-with-its-topic", {TopicPartition(dropped, 0): 9})
-    group(process, "delete", "goes")
+    commit(process, stays, {TopicPartition(kept, 0): 5, TopicPartition(kept, 1): 6, TopicPartition(dropped, 0): 7})
+    commit(process, goes, {TopicPartition(kept, 0): 8})
+    commit(process, goes_with_its_topic, {TopicPartition(dropped, 0): 9})
+    group(process, "delete", goes)
     admin = KafkaAdminClient(bootstrap_servers=process.bootstrap)
     try:
-        admin.delete_group_offsets("stays", [TopicPartition(kept, 1)])
+        admin.delete_group_offsets(stays, [TopicPartition(kept, 1)])
         admin.delete_topics([dropped])
     finally:
         admin.close()
     process.kill()
-    process.restart()
-    assert committed(process, "stays") == {(kept, 0): 5}
-    wait_until(lambda: [row["group"] for row in group(process, "list")] == ["stays"], "a group without topics is left")
+    restart(process)
+    assert committed(process, stays) == {(kept, 0): 5}
+
+    def is_left(group_id: str) -> bool:
+        return group_id in [row["group"] for row in group(process, "list")]
+
+    assert is_left(stays)
+    assert not is_left(goes)
+    wait_until(lambda: not is_left(goes_with_its_topic), "a group without topics is gone")
+    assert is_left(stays)
 
 
 def _topic(name: str, offset: int) -> Any:
@@ -196,6 +208,6 @@ def test_offsets_expire_also_in_a_group_that_nobody_asks_for(start_kwire: Callab
         assert answer.topics[0].partitions[0].error_code == 0
     process.stop()
     process.settings["offsets.retention.check.interval.ms"] = "100"
-    process.restart()
+    restart(process)
     wait_until(lambda: [row["group"] for row in group(process, "list")] == ["stays"], "the group is still there")
     assert committed(process, "stays") == {(name, 0): 5}

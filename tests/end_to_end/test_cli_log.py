@@ -19,30 +19,26 @@ from storage.format import GZIP
 from storage.log import Log
 from storage.settings import LogSettings
 from tests.support.batches import NOW_MS, UnsyncedFiles, run_now
+from tests.support.cli import COMMAND_TIMEOUT_S, Done, interruptible, run_here, run_program
 from tests.support.clients import produce_values, unique_name
 from tests.support.server import KwireProcess, kwire_command, wait_until
 from tests.support.transactional import TransactionalProducer
 
-COMMAND_TIMEOUT_S = 60.0
 METADATA = b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAA"
 
 
-def run(*arguments: str | Path) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [str(kwire_command()), "log", *map(str, arguments)],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=COMMAND_TIMEOUT_S,
-        check=False,
-    )
+def run(*arguments: str | Path) -> Done:
+    return run_here("log", *arguments)
 
 
 def printed(*arguments: str | Path, code: int = 0) -> str:
-    done = run(*arguments)
-    assert done.returncode == code, done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
-    return done.stdout
+    return output_of(run(*arguments), code)
+
+
+def output_of(done: Done, code: int = 0) -> str:
+    assert done.code == code, done.out + done.errors
+    assert "Traceback" not in done.errors
+    return done.out
 
 
 def make_partition(data_dir: Path, folder: str, batches: list[bytearray], *, is_closed: bool = True) -> Path:
@@ -79,11 +75,12 @@ def test_the_directory_of_a_stopped_server_is_sound(start_kwire: Callable[..., K
     server = start_kwire()
     name = unique_name("verify")
     produce_values(server.bootstrap, name, [b"%d" % number for number in range(100)], partition=0)
-    refused = run("verify", server.data_dir)
-    assert refused.returncode == 2
-    assert "in use by a running server" in refused.stderr
-    assert "--live" in refused.stderr
-    printed("verify", server.data_dir, "--live")
+    refused = run_program("log", "verify", server.data_dir)
+    assert refused.code == 2
+    assert "in use by a running server" in refused.errors
+    assert "--live" in refused.errors
+    assert "Traceback" not in refused.errors
+    output_of(run_program("log", "verify", server.data_dir, "--live"))
     assert server.stop() == 0
     report = json.loads(printed("verify", server.data_dir, "--json"))
     assert report["is_sound"]
@@ -150,9 +147,9 @@ def test_notes_do_not_fail_the_check(tmp_path: Path) -> None:
 )
 def test_a_check_that_cannot_be_made_ends_with_two(tmp_path: Path, arguments: list[str], problem: str) -> None:
     done = run("verify", tmp_path / arguments[0], *arguments[1:])
-    assert done.returncode == 2
-    assert problem in done.stderr
-    assert "Traceback" not in done.stderr
+    assert done.code == 2
+    assert problem in done.errors
+    assert "Traceback" not in done.errors
 
 
 def test_several_processes_find_the_same_as_one(tmp_path: Path) -> None:
@@ -162,7 +159,7 @@ def test_several_processes_find_the_same_as_one(tmp_path: Path) -> None:
     big = make_partition(tmp_path, "big-0", plain_batches(3), is_closed=False)
     os.truncate(next(big.glob("*.log")), 300 * 1024 * 1024)
     one = json.loads(printed("verify", tmp_path, "--json", "--processes", "1", code=1))
-    two = json.loads(printed("verify", tmp_path, "--json", "--processes", "2", code=1))
+    two = json.loads(output_of(run_program("log", "verify", tmp_path, "--json", "--processes", "2"), code=1))
     for report in (one, two):
         del report["seconds"]
     assert one == two
@@ -175,13 +172,14 @@ def test_a_terminal_shows_a_bar_and_an_interrupt_leaves_no_traceback(tmp_path: P
     with (folder / "00000000000000000000.log").open("wb") as file:
         file.truncate(2**40)
     leader, follower = pty.openpty()
-    process = subprocess.Popen(
-        [str(kwire_command()), "log", "verify", str(tmp_path), "--processes", "2"],
-        stdin=subprocess.DEVNULL,
-        stdout=follower,
-        stderr=follower,
-        start_new_session=True,
-    )
+    with interruptible():
+        process = subprocess.Popen(
+            [str(kwire_command()), "log", "verify", str(tmp_path), "--processes", "2"],
+            stdin=subprocess.DEVNULL,
+            stdout=follower,
+            stderr=follower,
+            start_new_session=True,
+        )
     os.close(follower)
     try:
         seen = _read_until(leader, b"of 1.1 TB")
@@ -251,7 +249,9 @@ def mixed(tmp_path: Path) -> Path:
 
 
 def test_batches_and_records_are_printed(mixed: Path) -> None:
-    text = printed("dump", mixed, "--topic", "mixed", "--partition", "1", "--records", "--limit", "9")
+    text = output_of(
+        run_program("log", "dump", mixed, "--topic", "mixed", "--partition", "1", "--records", "--limit", "9")
+    )
     assert "offsets 0..2  position 0  " in text
     assert "  3 records  none  CreateTime 2027-01-15T08:00:00.002Z  epoch 0  crc " in text
     assert "  3 records  gzip  " in text
@@ -325,7 +325,7 @@ def test_the_small_files_are_printed(start_kwire: Callable[..., KwireProcess]) -
     (folder / "quarantine").write_text('{"version": 1, "ranges": []}')
     assert json.loads(printed("dump", folder / "quarantine"))["version"] == 1
     (folder / "checkpoint").write_bytes(b"KWCP")
-    assert "not a whole checkpoint" in run("dump", folder / "checkpoint").stderr
+    assert "not a whole checkpoint" in run("dump", folder / "checkpoint").errors
 
 
 def test_aborted_transactions_are_printed(tmp_path: Path) -> None:
@@ -349,7 +349,7 @@ def test_aborted_transactions_are_printed(tmp_path: Path) -> None:
     assert checkpoint["open_transactions"] == [{"producer_id": 7, "first_offset": 4}]
     assert checkpoint["aborted"] == [{"producer_id": 7, "first_offset": 2, "last_offset": 3, "stable_offset": 4}]
     change(folder / "00000000000000000000.txnindex", 20)
-    assert "not a whole index" in run("dump", folder / "00000000000000000000.txnindex").stderr
+    assert "not a whole index" in run("dump", folder / "00000000000000000000.txnindex").errors
 
 
 def test_group_records_are_decoded(start_kwire: Callable[..., KwireProcess]) -> None:
@@ -376,9 +376,9 @@ def test_group_records_are_decoded(start_kwire: Callable[..., KwireProcess]) -> 
 )
 def test_what_cannot_be_printed_is_said(mixed: Path, path: str, problem: str) -> None:
     done = run("dump", mixed / path)
-    assert done.returncode == 2
-    assert problem in done.stderr
-    assert "Traceback" not in done.stderr
+    assert done.code == 2
+    assert problem in done.errors
+    assert "Traceback" not in done.errors
 
 
 def test_a_reader_that_goes_away_ends_it_quietly(mixed: Path) -> None:

@@ -96,6 +96,7 @@ def test_without_a_codec_of_its_own_a_topic_keeps_those_of_its_producers(broker:
 
 @pytest.mark.needs_java
 @pytest.mark.needs_mvn
+@pytest.mark.xdist_group("kafka-tools")
 @pytest.mark.timeout(600)
 def test_java_reads_every_codec(broker: Broker, topics: Topics, java: JavaTools) -> None:
     stem = unique_name("java-codec")

@@ -15,18 +15,9 @@ from tests.support.server import KwireProcess
 PARTITIONS = 6
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KwireProcess]:
-    """One whose members send heartbeats more often than Kafka's default lets them, so that changes come soon."""
-    settings = {"group.consumer.heartbeat.interval.ms": "200", "group.consumer.min.heartbeat.interval.ms": "200"}
-    process = KwireProcess(tmp_path_factory.mktemp("consumer-protocol"), settings=settings)
-    process.start()
-    try:
-        process.ready()
-        yield process
-        assert process.stop() == 0
-    finally:
-        process.kill()
+@pytest.fixture
+def server(killable: KwireProcess) -> KwireProcess:
+    return killable
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from tests.support.node import in_loop
 from tests.support.room_sockets import room_socket
 from tests.support.server import KwireProcess
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 ANY = [{"eventType": "made"}]
 USER_CREATED = {
     "type": "user.created",

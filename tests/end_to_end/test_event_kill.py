@@ -5,7 +5,6 @@ reads it; and in the files of events. What was answered is there, once, where th
 """
 
 import json
-import os
 import random
 import threading
 import urllib.request
@@ -21,6 +20,7 @@ from confluent_kafka import Consumer, TopicPartition
 from kwire.broker.store.files.layout import NotAnEventFile, parse_event
 from storage.files import Files
 from tests.end_to_end.seeds import announced_seed
+from tests.support.effort import repetitions
 from tests.support.event_files import found_events
 from tests.support.event_senders import EVENT_TYPE, Publisher, StockProducer
 from tests.support.http_json import ask
@@ -28,8 +28,7 @@ from tests.support.server import KwireProcess, wait_until
 
 StartKwire = Callable[..., KwireProcess]
 
-# More by KWIRE_TEST_KILLS; what is proved is the same, only oftener.
-KILLS = int(os.environ.get("KWIRE_TEST_KILLS", "5"))
+KILLS = repetitions(quick=3, full=5)
 TOPICS = ("orders", "users", "audit", "stock")
 PUBLISHERS = 6
 TIMEOUT_S = 60.0
@@ -160,7 +159,7 @@ def looker_of() -> Iterator[Callable[[KwireProcess, Path], Looker]]:
 
 
 @pytest.mark.timeout(180 + 15 * KILLS)
-@pytest.mark.proves("S2-1", "S2-7", "S2-31", "C-24")
+@pytest.mark.proves("S2-1", "S2-7", "C-24")
 def test_batches_are_whole_everywhere_after_kill_dash_nine(
     start_kwire: StartKwire, tmp_path: Path, looker_of: Callable[[KwireProcess, Path], Looker]
 ) -> None:
@@ -216,7 +215,7 @@ def answered_count(publishers: Sequence[Publisher]) -> int:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.proves("S2-1", "S2-31")
+@pytest.mark.proves("S2-1", "C-24")
 def test_a_stop_in_the_middle_of_batches_leaves_them_whole_and_nothing_to_repair(
     start_kwire: StartKwire, tmp_path: Path, looker_of: Callable[[KwireProcess, Path], Looker]
 ) -> None:

@@ -12,7 +12,7 @@ from kwire.client import Client
 from tests.support.server import KwireProcess
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +99,9 @@ def test_a_page_says_what_is_different_in_rooms_topics_queues_and_plain_publish_
     page = (docs / "rooms-and-topics.md").read_text()
     for chapter in ("Rooms and topics", "A log beside a queue", "A log beside plain publish/subscribe"):
         assert f"\n## {chapter}\n" in page
+    for compared in ("who gets an event", "position", "key", "what is kept"):
+        (row,) = re.findall(rf"^\| {compared} \|(.+)\|(.+)\|$", page.partition("\n## A log beside")[0], re.MULTILINE)
+        assert row[0] != row[1]
     links = re.findall(r"\]\(([^)#:]+)\)", page)
     assert links
     assert [link for link in links if not (docs / link).exists()] == []

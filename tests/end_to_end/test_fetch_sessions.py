@@ -13,7 +13,7 @@ from tests.support.clients import DEADLINE_S, POLL_MS, Topics, produce_values
 from tests.support.clients_raw import RawConnection
 from tests.support.server import KwireProcess, wait_until
 
-HTTP_TIMEOUT_S = 10.0
+HTTP_TIMEOUT_S = 30.0
 
 
 def metric(process: KwireProcess, name: str) -> float:
@@ -42,8 +42,12 @@ class Reading:
     """A consumer of some topics and the values it has seen."""
 
     def __init__(self, process: KwireProcess, names: list[str]) -> None:
+        # A change of the session goes with the next fetch, which comes when the one under way was answered.
         self.consumer = KafkaConsumer(
-            bootstrap_servers=process.bootstrap, auto_offset_reset="earliest", enable_auto_commit=False
+            bootstrap_servers=process.bootstrap,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            fetch_max_wait_ms=100,
         )
         self.seen: dict[str, list[bytes]] = {}
         self.assign(names)

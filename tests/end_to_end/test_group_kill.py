@@ -1,6 +1,5 @@
 """SIGKILL of the server while groups work: no acknowledged commit is lost or goes back, and members rejoin alone."""
 
-import os
 import random
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -13,12 +12,12 @@ from kafka import KafkaAdminClient
 from kafka.errors import CoordinatorLoadInProgressError
 
 from tests.end_to_end.seeds import announced_seed
+from tests.support.effort import repetitions
 from tests.support.group_under_test import GroupUnderTest
 from tests.support.server import KwireProcess, wait_until
 
-# More by KWIRE_TEST_KILLS; what is proved is the same, only oftener.
-KILLS = int(os.environ.get("KWIRE_TEST_KILLS", "20"))
-KILLS_WITH_JAVA = 5
+KILLS = repetitions(quick=5, full=20)
+KILLS_WITH_JAVA = repetitions(quick=2, full=5)
 # From the restart until every member of every group has committed again.
 REJOIN_TIMEOUT_S = 60.0
 KILL_DELAY_S_MAX = 0.3
@@ -120,7 +119,7 @@ def test_no_acknowledged_commit_is_lost_or_goes_back_under_kills(
 # The first run fetches the client with Maven and compiles the member.
 @pytest.mark.needs_java
 @pytest.mark.needs_mvn
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(500 + 20 * KILLS_WITH_JAVA)
 def test_java_members_lose_no_commit_under_kills_either(
     start_kwire: Callable[..., KwireProcess], tmp_path: Path
 ) -> None:

@@ -4,7 +4,6 @@ import json
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -15,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.support.clients import DEADLINE_S, Topics, poll_records, produce_values, unique_name
 from tests.support.server import KwireProcess, wait_until
 
-HTTP_TIMEOUT_S = 10.0
+HTTP_TIMEOUT_S = 30.0
 POLL_S = 1.0
 # A record of this test is younger.
 OLD_S = 1_000
@@ -53,8 +52,8 @@ def lag_series(process: KwireProcess, group_id: str) -> dict[tuple[str, str, str
     }
 
 
-def test_lag_of_a_stock_consumer_is_told_until_its_group_is_gone(start_kwire: Callable[..., KwireProcess]) -> None:
-    process = start_kwire()
+def test_lag_of_a_stock_consumer_is_told_until_its_group_is_gone(killable: KwireProcess) -> None:
+    process = killable
     topics = Topics(process.bootstrap)
     topic, group_id = topics.create("lag", 2), unique_name("lag group/é")
     topics.close()
@@ -106,39 +105,33 @@ def test_lag_of_a_stock_consumer_is_told_until_its_group_is_gone(start_kwire: Ca
     assert get(process, f"/api/v1/groups/{urllib.parse.quote(group_id, safe='')}")[0] == 404
 
 
-def test_lag_in_seconds_follows_the_times_of_records(start_kwire: Callable[..., KwireProcess]) -> None:
-    process = start_kwire()
-    topics = Topics(process.bootstrap)
+def test_lag_in_seconds_follows_the_times_of_records(kwire: KwireProcess, topics: Topics) -> None:
     topic, group_id = topics.create("old", 1), unique_name("old")
-    topics.close()
-    consumer = KafkaConsumer(bootstrap_servers=process.bootstrap, group_id=group_id, enable_auto_commit=False)
+    consumer = KafkaConsumer(bootstrap_servers=kwire.bootstrap, group_id=group_id, enable_auto_commit=False)
     partition = TopicPartition(topic, 0)
     try:
         consumer.assign([partition])
 
         def is_later(before: float) -> bool:
-            return bool(group_of(process, group_id)["lag_seconds"] > before)
+            return bool(group_of(kwire, group_id)["lag_seconds"] > before)
 
         for number in range(2):
-            produce_values(process.bootstrap, topic, [b"value"])
+            produce_values(kwire.bootstrap, topic, [b"value"])
             consumer.commit({partition: OffsetAndMetadata(number, "", -1)})
-            before = group_of(process, group_id)["lag_seconds"]
+            before = group_of(kwire, group_id)["lag_seconds"]
             wait_until(partial(is_later, before), "time passes")
         consumer.commit({partition: OffsetAndMetadata(2, "", -1)})
-        assert group_of(process, group_id)["lag_seconds"] == 0
+        assert group_of(kwire, group_id)["lag_seconds"] == 0
     finally:
         consumer.close(autocommit=False)
 
 
-def test_a_group_of_the_consumer_protocol_is_described_too(start_kwire: Callable[..., KwireProcess]) -> None:
-    process = start_kwire()
-    topics = Topics(process.bootstrap)
+def test_a_group_of_the_consumer_protocol_is_described_too(kwire: KwireProcess, topics: Topics) -> None:
     topic, group_id = topics.create("lag", 3), unique_name("lag")
-    topics.close()
-    produce_values(process.bootstrap, topic, [b"first", b"second"])
+    produce_values(kwire.bootstrap, topic, [b"first", b"second"])
     consumer = confluent_kafka.Consumer(
         {
-            "bootstrap.servers": process.bootstrap,
+            "bootstrap.servers": kwire.bootstrap,
             "group.id": group_id,
             "group.protocol": "consumer",
             "client.id": "reader",
@@ -151,7 +144,7 @@ def test_a_group_of_the_consumer_protocol_is_described_too(start_kwire: Callable
         message = wait_until(lambda: consumer.poll(POLL_S), "a record comes", timeout_s=DEADLINE_S)
         assert message.value() == b"first"
         consumer.commit(message, asynchronous=False)
-        found = group_of(process, group_id)
+        found = group_of(kwire, group_id)
         assert (found["type"], found["state"], found["member_count"]) == ("consumer", "Stable", 1)
         (member,) = found["members"]
         assert member["client_id"] == "reader"
@@ -160,6 +153,6 @@ def test_a_group_of_the_consumer_protocol_is_described_too(start_kwire: Callable
         assert (committed["committed_offset"], committed["lag_offsets"]) == (1, 1)
         assert committed["member_id"] == member["member_id"]
         assert [(one["partition"], one["committed_offset"]) for one in others] == [(1, None), (2, None)]
-        assert lag_series(process, group_id)["kwire_group_lag_offsets", topic, "0"] == 1
+        assert lag_series(kwire, group_id)["kwire_group_lag_offsets", topic, "0"] == 1
     finally:
         consumer.close()

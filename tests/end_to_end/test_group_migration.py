@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient
 from tests.end_to_end.conftest import SHORT_SESSIONS
 from tests.support.clients import DEADLINE_S
 from tests.support.group_member import GroupMember
-from tests.support.group_scenarios import STATIC_SESSION_TIMEOUT_MS, set_session_timeout
+from tests.support.group_scenarios import LONG_SESSION_TIMEOUT_MS, set_session_timeout
 from tests.support.group_under_test import HEARTBEAT_INTERVAL_MS, SESSION_TIMEOUT_MS, GroupUnderTest
 from tests.support.server import Broker, KwireProcess
 
@@ -86,7 +86,7 @@ def test_cooperative_members_lose_nothing_either_whenever_the_server_is_killed(
 def test_static_members_change_their_protocol_without_a_rebalance(short_sessions: Broker, tmp_path: Path) -> None:
     with GroupUnderTest(short_sessions.bootstrap, FAMILY, tmp_path, **CONSUMER) as group:
         set_session_timeout(short_sessions.bootstrap, group.group)
-        as_classic = classic("range", STATIC_SESSION_TIMEOUT_MS)
+        as_classic = classic("range", LONG_SESSION_TIMEOUT_MS)
         names = ("one", "other")
         members = {name: group.start(group_instance_id=name, **as_classic) for name in names}
         group.wait_until_shared(*members.values())

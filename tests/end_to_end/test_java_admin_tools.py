@@ -1,11 +1,10 @@
 """Apache Kafka's tools for administrators, unchanged, and what each of them says of a cluster of one node.
 
-Each call costs a JVM, so a test walks through several. `test_java_tools.py` has the tools for topics and records.
+`test_java_tools.py` has the tools for topics and records.
 """
 
 import json
 import re
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,25 +12,20 @@ from typing import Any
 import pytest
 
 from tests.support.clients import Topics, produce_values, read_topic, unique_name
-from tests.support.java import TOOL_TIMEOUT_S, JavaTools
+from tests.support.java import JavaTools
 from tests.support.server import Broker, KwireProcess, wait_until
 
-# The first run fetches the tools with Maven.
-pytestmark = [pytest.mark.needs_java, pytest.mark.needs_mvn, pytest.mark.timeout(600)]
+# The first run fetches the tools with Maven. One worker runs all tests of the tools, in one JVM.
+pytestmark = [
+    pytest.mark.needs_java,
+    pytest.mark.needs_mvn,
+    pytest.mark.timeout(600),
+    pytest.mark.xdist_group("kafka-tools"),
+]
 
 CONFIGS = "kafka.admin.ConfigCommand"
 REASSIGN = "reassign.ReassignPartitionsCommand"
 NOT_A_BROKER = 4711
-
-
-def refused(java: JavaTools, tool: str, *arguments: str) -> str:
-    """Everything said by a tool that ended with a failure."""
-    done = subprocess.run(
-        java.command(tool, *arguments), input="", capture_output=True, text=True, timeout=TOOL_TIMEOUT_S, check=False
-    )
-    said = done.stdout + done.stderr
-    assert done.returncode == 1, f"{tool} {arguments} ended with {done.returncode}:\n{said}"
-    return said
 
 
 def written(path: Path, value: Any) -> str:
@@ -52,14 +46,14 @@ def test_cluster_tool_knows_the_cluster_and_its_broker(broker: Broker, java: Jav
     ((number, host, port, *_, state, kind),) = (row.split() for row in rows)
     assert (host, int(port)) == broker.address
     assert (state, kind) == ("unfenced", "broker")
-    said = refused(java, "ClusterTool", "unregister", "--id", str(NOT_A_BROKER), *server)
+    said = java.refused("ClusterTool", "unregister", "--id", str(NOT_A_BROKER), *server)
     assert "BrokerIdNotRegisteredException" in said
     assert int(number) != NOT_A_BROKER
 
 
 def test_the_only_broker_cannot_be_unregistered(kwire: KwireProcess, topics: Topics, java: JavaTools) -> None:
     server = ("--bootstrap-server", kwire.bootstrap)
-    said = refused(java, "ClusterTool", "unregister", "--id", "1", *server)
+    said = java.refused("ClusterTool", "unregister", "--id", "1", *server)
     assert "InvalidRequestException" in said
     assert "only one" in said
     # It goes on.
@@ -81,7 +75,7 @@ def test_features_are_described_and_cannot_be_lowered(broker: Broker, java: Java
     # A tool older than the level has no name for it.
     level = re.search(r"\d+(\.\d+)?", levels["metadata.version"])
     assert level is not None
-    said = refused(java, "FeatureCommand", *server, "downgrade", "--feature", "metadata.version=7")
+    said = java.refused("FeatureCommand", *server, "downgrade", "--feature", "metadata.version=7")
     assert "Could not downgrade metadata.version to 7" in said
     assert "1 out of 1 operation(s) failed." in said
 
@@ -91,7 +85,7 @@ def test_feature_that_is_at_its_level_can_be_set_to_it(kwire: KwireProcess, java
     done = java.run("FeatureCommand", "--bootstrap-server", kwire.bootstrap, "upgrade", *feature)
     assert done == "metadata.version was upgraded to 33.\n"
     server = ("--bootstrap-server", kwire.bootstrap)
-    said = refused(java, "FeatureCommand", *server, "upgrade", "--feature", "no.such=1", "--dry-run")
+    said = java.refused("FeatureCommand", *server, "upgrade", "--feature", "no.such=1", "--dry-run")
     assert "Can not upgrade no.such to 1" in said
 
 
@@ -127,8 +121,8 @@ def test_leaders_are_elected_already(broker: Broker, topics: Topics, java: JavaT
         assert set(said.split()[-2:]) <= {f"{topic}-{index}{comma}" for index in (0, 1) for comma in ("", ",")}
     # There is nothing to say of partitions that need none when all are asked for.
     assert java.run("LeaderElectionCommand", *server, "--election-type", "preferred", "--all-topic-partitions") == ""
-    said = refused(
-        java, "LeaderElectionCommand", *server, "--election-type", "preferred", "--topic", topic, "--partition", "2"
+    said = java.refused(
+        "LeaderElectionCommand", *server, "--election-type", "preferred", "--topic", topic, "--partition", "2"
     )
     assert f"partition: {topic}-2: " in said
     assert "UnknownTopicOrPartitionException" in said
@@ -221,7 +215,7 @@ def test_a_plan_that_needs_another_broker_is_refused(
     plan = {"version": 1, "partitions": [{"topic": topic, "partition": 0, "replicas": [1, 2]}]}
     plan_file = ("--reassignment-json-file", written(tmp_path / "plan.json", plan))
     tool = (REASSIGN, "--bootstrap-server", kwire.bootstrap)
-    assert "Unknown broker id 2" in refused(java, *tool, *plan_file, "--execute")
+    assert "Unknown broker id 2" in java.refused(*tool, *plan_file, "--execute")
     said = java.run(*tool, *plan_file, "--cancel", "--preserve-throttles")
     assert "None of the specified partition reassignments are active." in said
 
@@ -251,4 +245,4 @@ def test_configs_of_brokers_groups_and_client_metrics_are_altered_and_stay(
         everything = ("--all",) if entity is group else ()
         assert f"{config} sensitive=false" in java.run(*tool(entity), "--describe", *everything)
     # What cannot change while the server runs.
-    assert "node.id" in refused(java, *tool(broker), "--alter", "--add-config", "node.id=2")
+    assert "node.id" in java.refused(*tool(broker), "--alter", "--add-config", "node.id=2")

@@ -13,11 +13,17 @@ from confluent_kafka import TopicPartition as ConfluentPartition
 from kafka import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
 
 from tests.support.clients import DEADLINE_S, Topics, poll_records, produce_values, unique_name
+from tests.support.java import JavaTools
 from tests.support.server import Broker, wait_until
 from tests.support.tool_server import ToolServer
 
-# The first run fetches the tools with Maven.
-pytestmark = [pytest.mark.needs_java, pytest.mark.needs_mvn, pytest.mark.timeout(600)]
+# The first run fetches the tools with Maven. One worker runs all tests of the tools, in one JVM.
+pytestmark = [
+    pytest.mark.needs_java,
+    pytest.mark.needs_mvn,
+    pytest.mark.timeout(600),
+    pytest.mark.xdist_group("kafka-tools"),
+]
 
 CONSUMER_GROUPS = "consumer.group.ConsumerGroupCommand"
 OLD_RECORDS, NEW_RECORDS = 6, 4
@@ -78,12 +84,8 @@ def listed_groups(output: str, *groups: str) -> dict[str, list[str]]:
 
 
 @pytest.fixture(scope="module")
-def tools(broker: Broker) -> Iterator[GroupTools]:
-    server = ToolServer()
-    try:
-        yield GroupTools(server, broker.bootstrap)
-    finally:
-        server.close()
+def tools(broker: Broker, java: JavaTools) -> GroupTools:
+    return GroupTools(java.server, broker.bootstrap)
 
 
 @pytest.fixture(scope="module")

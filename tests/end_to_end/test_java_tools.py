@@ -1,7 +1,4 @@
-"""Apache Kafka's own tools: the Java producer, consumer and admin client.
-
-Each call costs a JVM, so a test walks through several.
-"""
+"""Apache Kafka's own tools: the Java producer, consumer and admin client."""
 
 import re
 
@@ -10,11 +7,18 @@ import pytest
 from tests.support.clients import Topics, produce_values, read_topic, unique_name
 from tests.support.java import JavaTools
 from tests.support.server import Broker
+from tests.support.tool_server import ToolServer
 
-# The first run fetches the tools with Maven.
-pytestmark = [pytest.mark.needs_java, pytest.mark.needs_mvn, pytest.mark.timeout(600)]
+# The first run fetches the tools with Maven. One worker runs all tests of the tools, in one JVM.
+pytestmark = [
+    pytest.mark.needs_java,
+    pytest.mark.needs_mvn,
+    pytest.mark.timeout(600),
+    pytest.mark.xdist_group("kafka-tools"),
+]
 
 PERF_RECORDS = 20_000
+HANGING_CALL_TIMEOUT_S = 1.0
 
 
 def test_topics_are_created_listed_described_grown_and_deleted(broker: Broker, java: JavaTools) -> None:
@@ -40,13 +44,14 @@ def test_topics_are_created_listed_described_grown_and_deleted(broker: Broker, j
 
 
 def test_the_console_producer_and_consumer_agree(broker: Broker, topics: Topics, java: JavaTools) -> None:
+    """Each in a JVM of its own, with real pipes, as a user starts them."""
     topic = topics.create("java-console")
     lines = [f"key-{number}\tvalue {number}" for number in range(50)]
-    java.run(
+    java.run_alone(
         "ConsoleProducer", "--bootstrap-server", broker.bootstrap, "--topic", topic, "--compression-codec", "zstd",
         "--reader-property", "parse.key=true", stdin="\n".join(lines) + "\n",
     )  # fmt: skip
-    read = java.run(
+    read = java.run_alone(
         "consumer.ConsoleConsumer", "--bootstrap-server", broker.bootstrap, "--topic", topic, "--from-beginning",
         "--max-messages", "50", "--timeout-ms", "20000",
         "--formatter-property", "print.key=true", "--formatter-property", "print.offset=true",
@@ -60,7 +65,8 @@ def test_the_console_producer_and_consumer_agree(broker: Broker, topics: Topics,
 def test_a_console_group_resumes_where_it_stopped(broker: Broker, topics: Topics, java: JavaTools) -> None:
     topic = topics.create("java-group")
     group = unique_name("java-group")
-    produce_values(broker.bootstrap, topic, [str(number).encode() for number in range(10)])
+    lines = "".join(f"{number}\n" for number in range(10))
+    java.run("ConsoleProducer", "--bootstrap-server", broker.bootstrap, "--topic", topic, stdin=lines)
     first = ("--max-messages", "4", "--command-property", "max.poll.records=4")
     rest = ("--max-messages", "6")
     read = [
@@ -154,3 +160,17 @@ def test_topic_configs_are_altered_and_described(broker: Broker, topics: Topics,
     everything = java.run(tool, *entity, "--describe", "--all")
     assert "retention.ms=604800000" in everything
     assert "segment.bytes=1073741824" in everything
+
+
+def test_a_call_that_hangs_fails_and_the_next_one_has_a_new_jvm(broker: Broker, topics: Topics) -> None:
+    server = ToolServer()
+    topic = topics.create("java-hangs")
+    described = ("TopicCommand", "--bootstrap-server", broker.bootstrap, "--describe", "--topic", topic)
+    endless = ("consumer.ConsoleConsumer", "--bootstrap-server", broker.bootstrap, "--topic", topic)
+    try:
+        before = server.run(*described)
+        with pytest.raises(AssertionError, match="no answer within"):
+            server.call(*endless, timeout_s=HANGING_CALL_TIMEOUT_S)
+        assert server.run(*described) == before
+    finally:
+        server.close()

@@ -9,6 +9,7 @@ from kafka.protocol.producer import InitProducerIdRequest
 
 from tests.support.clients import DEADLINE_S, Topics, unique_name
 from tests.support.clients_raw import NONE, RawConnection, batch, produce_request, produced
+from tests.support.java import JavaTools
 from tests.support.server import Broker, wait_until
 from tests.support.tool_server import ToolAnswer, ToolServer
 from tests.support.transaction_states import wait_for_state
@@ -16,8 +17,13 @@ from tests.support.transaction_tests import assert_reads
 from tests.support.transactional_clients.interface import TRANSACTION_TIMEOUT_MS, Refused
 from tests.support.transactional_clients.with_confluent import ConfluentClients
 
-# The first run fetches the tools with Maven.
-pytestmark = [pytest.mark.needs_java, pytest.mark.needs_mvn, pytest.mark.timeout(600)]
+# The first run fetches the tools with Maven. One worker runs all tests of the tools, in one JVM.
+pytestmark = [
+    pytest.mark.needs_java,
+    pytest.mark.needs_mvn,
+    pytest.mark.timeout(600),
+    pytest.mark.xdist_group("kafka-tools"),
+]
 
 TOOL = "TransactionsCommand"
 # Versions of requests that belong to the first generation of transactions.
@@ -25,6 +31,15 @@ INIT_PRODUCER_ID_VERSION, PRODUCE_VERSION = 4, 9
 VERIFICATION = "transaction.partition.verification.enable"
 # How the tool is told that a transaction of any age may be hanging.
 ANY_AGE = ("--max-transaction-timeout", "0")
+
+
+def rows(table: str, about: str = "") -> list[dict[str, str]]:
+    """The rows under a header that contain `about`, by column; names in other rows may hold tabs and ends of lines."""
+    header, *lines = (line for line in table.splitlines() if line)
+    return [
+        {name.strip(): cell.strip() for name, cell in zip(header.split("\t"), cells, strict=True) if name.strip()}
+        for cells in (line.split("\t") for line in lines if about in line)
+    ]
 
 
 class TransactionTools:
@@ -44,13 +59,8 @@ class TransactionTools:
         assert answer.stdout == ""
         return answer.stderr
 
-    def table(self, *arguments: str) -> list[dict[str, str]]:
-        """The rows under a header, by column."""
-        header, *lines = (line.split("\t") for line in self.run(*arguments).splitlines() if line)
-        return [
-            {name.strip(): cell.strip() for name, cell in zip(header, line, strict=True) if name.strip()}
-            for line in lines
-        ]
+    def table(self, *arguments: str, about: str = "") -> list[dict[str, str]]:
+        return rows(self.run(*arguments), about)
 
     def listed(self, pattern: str, *arguments: str) -> dict[str, str]:
         """States by transactional id."""
@@ -68,12 +78,20 @@ class TransactionTools:
     def hanging(self, *arguments: str) -> list[dict[str, str]]:
         return self.table("find-hanging", *ANY_AGE, *arguments)
 
+    def hanging_on(self, node: str, topic: str) -> list[dict[str, str]]:
+        """Those of a topic among all on a node. The tool fails when a topic of another test is deleted meanwhile."""
+        arguments = ("find-hanging", *ANY_AGE, "--broker-id", node)
+
+        def output() -> str:
+            answer = self.server.call(TOOL, "--bootstrap-server", self.bootstrap, *arguments)
+            return answer.stdout if answer.exit_code == 0 else ""
+
+        return rows(wait_until(output, "the tool searches every partition of the node", DEADLINE_S), topic)
+
 
 @pytest.fixture(scope="module")
-def tools(broker: Broker) -> Iterator[TransactionTools]:
-    server = ToolServer()
-    yield TransactionTools(server, broker.bootstrap)
-    server.close()
+def tools(broker: Broker, java: JavaTools) -> TransactionTools:
+    return TransactionTools(java.server, broker.bootstrap)
 
 
 @pytest.fixture
@@ -146,8 +164,8 @@ def test_transactions_are_listed_and_described(
 
     everything = {transactional_id: state for state, transactional_id in ids.items()}
     assert tools.listed(f"{stem}-.*") == everything
-    every_row = {row["TransactionalId"]: row for row in tools.table("list")}
-    assert everything.items() <= {name: row["TransactionState"] for name, row in every_row.items()}.items()
+    every_row = {row["TransactionalId"]: row for row in tools.table("list", about=stem)}
+    assert {name: row["TransactionState"] for name, row in every_row.items()} == everything
     assert tools.listed(f"{stem}-Complete") == {}, "a pattern matches the whole id"
     assert set(tools.listed(f"{stem}-Complete(Commit|Abort)")) == {ids["CompleteCommit"], ids["CompleteAbort"]}
     # One that never ran has run for ever; of the others none has for an hour.
@@ -188,8 +206,8 @@ def test_a_hanging_transaction_is_found_and_aborted(
     busy.flush()
     (found,) = tools.hanging("--topic", topic)
     assert found == tools.hanging("--topic", topic, "--partition", "0")[0]
-    node = tools.table("list")[0]["Coordinator"]
-    assert found in tools.hanging("--broker-id", node)
+    node = tools.table("list", about=busy_id)[0]["Coordinator"]
+    assert tools.hanging_on(node, topic) == [found]
     expected = {"ProducerId": str(producer_id), "ProducerEpoch": "0", "StartOffset": str(offset), "Partition": "0"}
     assert expected.items() <= found.items()
     assert found["CoordinatorEpoch"] == "-1"

@@ -10,7 +10,7 @@ from tests.support.server import Broker
 
 pytestmark = pytest.mark.needs_kcat
 
-KCAT_TIMEOUT_S = 30.0
+KCAT_TIMEOUT_S = 60.0
 
 
 def kcat(broker: Broker, *arguments: str, stdin: str = "") -> str:

@@ -2,7 +2,6 @@
 
 import gc
 import logging
-import os
 import random
 import threading
 import time
@@ -17,14 +16,14 @@ from kafka import KafkaProducer
 
 from tests.end_to_end.seeds import announced_seed
 from tests.support.clients import Topics
+from tests.support.effort import repetitions
 from tests.support.sent_ledger import SentLedger
 from tests.support.server import KwireProcess, wait_until
 
 StartKwire = Callable[..., KwireProcess]
 
-# More by KWIRE_TEST_KILLS; what is proved is the same, only oftener.
-KILLS = int(os.environ.get("KWIRE_TEST_KILLS", "20"))
-KILLS_WITH_KAFKA_PYTHON = 5
+KILLS = repetitions(quick=5, full=20)
+KILLS_WITH_KAFKA_PYTHON = repetitions(quick=2, full=5)
 PARTITIONS = 3
 # The goal is a restart under a second; the figure is printed. The bound only catches a server that hangs.
 RESTART_BOUND_S = 20.0
@@ -144,7 +143,7 @@ def test_no_acknowledged_record_is_lost_doubled_or_moved_under_kills(start_kwire
     check(process, topic, ledger, killer.restarts_s)
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(300 + 20 * KILLS_WITH_KAFKA_PYTHON)
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 def test_kafka_python_loses_nothing_under_kills_either(start_kwire: StartKwire) -> None:
     with forgotten_connections():

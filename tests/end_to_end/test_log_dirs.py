@@ -4,7 +4,6 @@ import random
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +14,15 @@ from kafka.errors import LogDirNotFoundError, NoError
 
 from tests.end_to_end.seeds import announced_seed
 from tests.support.clients import Topics
+from tests.support.effort import repetitions
 from tests.support.sent_ledger import SentLedger
 from tests.support.server import KwireProcess, wait_until
 
 StartKwire = Callable[..., KwireProcess]
 
 PARTITIONS = 3
-MOVES = 6
-KILLS = 6
+MOVES = repetitions(quick=3, full=6)
+KILLS = repetitions(quick=3, full=6)
 WAIT_SECONDS = 60.0
 VALUE_BYTES = 500
 NODE_ID = 1
@@ -47,11 +47,10 @@ def administrating(process: KwireProcess) -> Iterator[Any]:
         admin.close()
 
 
-def places(process: KwireProcess, topic: str) -> dict[int, list[tuple[str, bool]]]:
+def places(admin: Any, topic: str) -> dict[int, list[tuple[str, bool]]]:
     """For each partition the directories it is in, and whether it is a future one there."""
     found: dict[int, list[tuple[str, bool]]] = {}
-    with administrating(process) as admin:
-        (answer,) = admin.describe_log_dirs()
+    (answer,) = admin.describe_log_dirs()
     for directory in answer["log_dirs"]:
         assert directory["error_code"] == 0
         assert directory["total_bytes"] >= directory["usable_bytes"] > 0
@@ -69,8 +68,13 @@ def move_all(process: KwireProcess, topic: str, data_dir: str) -> None:
         assert set(admin.alter_replica_log_dirs(wanted).values()) == {NoError}
 
 
-def has_arrived(process: KwireProcess, topic: str, data_dir: str) -> bool:
-    return places(process, topic) == {partition: [(data_dir, False)] for partition in range(PARTITIONS)}
+def has_arrived(admin: Any, topic: str, data_dir: str) -> bool:
+    return places(admin, topic) == {partition: [(data_dir, False)] for partition in range(PARTITIONS)}
+
+
+def wait_until_arrived(process: KwireProcess, topic: str, data_dir: str) -> None:
+    with administrating(process) as admin:
+        wait_until(lambda: has_arrived(admin, topic, data_dir), "the partitions arrive", WAIT_SECONDS)
 
 
 class Feeder:
@@ -136,17 +140,18 @@ def test_clients_notice_nothing_of_partitions_that_move(process: KwireProcess, d
             feeder.await_more(500)
             target = dirs[number % 2]
             move_all(process, topic, target)
-            wait_until(partial(has_arrived, process, topic, target), "the partitions arrive", WAIT_SECONDS)
+            wait_until_arrived(process, topic, target)
     finally:
         feeder.stop()
     feeder.ledger.check_complete(process.bootstrap, topic)
     assert process.stop() == 0
     process.restart()
-    assert has_arrived(process, topic, target)
+    with administrating(process) as admin:
+        assert has_arrived(admin, topic, target)
     feeder.ledger.check_complete(process.bootstrap, topic)
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(180 + 10 * KILLS)
 def test_no_acknowledged_record_is_lost_when_a_server_dies_while_partitions_move(
     process: KwireProcess, dirs: list[str]
 ) -> None:
@@ -172,7 +177,7 @@ def test_no_acknowledged_record_is_lost_when_a_server_dies_while_partitions_move
             process.kill()
             process.restart()
             # What the kill interrupted goes on by itself.
-            wait_until(partial(has_arrived, process, topic, target), "the partitions arrive", WAIT_SECONDS)
+            wait_until_arrived(process, topic, target)
     finally:
         feeder.stop()
     feeder.ledger.check_complete(process.bootstrap, topic)

@@ -39,7 +39,7 @@ SLOW_CONNECTIONS = 200
 SPOILT_FRAMES = 1_000
 # So many spoilt connections stay open behind the newest, so that the server meets what it was sent.
 OPEN_CONNECTIONS_MAX = 20
-CLOSE_TIMEOUT_S = 20.0
+CLOSE_TIMEOUT_S = 40.0
 
 
 class Victim:

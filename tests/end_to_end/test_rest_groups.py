@@ -62,7 +62,7 @@ def classic_consumer(process: KwireProcess, group: str, topic: str) -> KafkaCons
     )
 
 
-@pytest.mark.proves("S0-85", "S0-92")
+@pytest.mark.proves("S0-85", "S0-92", "S0-1")
 def test_events_are_published_consumed_and_committed_by_a_group(rest: RestGroups, topic: str) -> None:
     group = unique_name("group")
     sent = {f"v{number}" for number in range(40)}
@@ -241,31 +241,30 @@ def test_sessions_end_by_themselves(rest: RestGroups, topic: str) -> None:
     assert (refused.value.status, refused.value.code) == (404, "UNKNOWN_MEMBER_ID")
 
 
-def test_a_kill_loses_neither_definition_nor_members_nor_commits(start_kwire: Callable[..., KwireProcess]) -> None:
-    process = start_kwire()
-    rest, topic = RestGroups(process), "orders"
+def test_a_kill_loses_neither_definition_nor_members_nor_commits(killable: KwireProcess) -> None:
+    rest, topic, group = RestGroups(killable), unique_name("orders"), unique_name("group")
     rest.create_topic(topic, PARTITIONS)
-    rest.create("g", topic, strategy="sticky", session_timeout_secs=120)
-    members = [rest.join("g") for _ in range(2)]
-    shares = rest.settled("g", members)
-    stats = rest.stats("g")
+    rest.create(group, topic, strategy="sticky", session_timeout_secs=120)
+    members = [rest.join(group) for _ in range(2)]
+    shares = rest.settled(group, members)
+    stats = rest.stats(group)
     for number in range(1, 4):
         for partition in range(PARTITIONS):
             rest.commit(
-                "g", partition, 10 * number + partition, member_id=members[0] if partition in shares[0] else None
+                group, partition, 10 * number + partition, member_id=members[0] if partition in shares[0] else None
             )
-        process.kill()
-        process.restart()
-        assert [rest.committed("g", partition) for partition in range(PARTITIONS)] == [
+        killable.kill()
+        killable.restart()
+        assert [rest.committed(group, partition) for partition in range(PARTITIONS)] == [
             10 * number + partition for partition in range(PARTITIONS)
         ]
-        assert rest.settled("g", members) == shares
+        assert rest.settled(group, members) == shares
         # The same definition again is no error, another one is: the group is known.
-        rest.create("g", topic, strategy="sticky", session_timeout_secs=120)
+        rest.create(group, topic, strategy="sticky", session_timeout_secs=120)
         with pytest.raises(RestError) as refused:
-            rest.create("g", topic, strategy="range")
+            rest.create(group, topic, strategy="range")
         assert refused.value.status == 409
-        found = rest.stats("g")
+        found = rest.stats(group)
         assert found.pop("last_rebalance_secs") >= 0
         expected = {**stats, "committed_partitions": PARTITIONS}
         del expected["last_rebalance_secs"]
@@ -273,31 +272,30 @@ def test_a_kill_loses_neither_definition_nor_members_nor_commits(start_kwire: Ca
 
 
 def test_a_stream_goes_on_after_a_kill_and_after_a_stop_where_it_had_committed(
-    start_kwire: Callable[..., KwireProcess],
+    killable: KwireProcess,
 ) -> None:
-    process = start_kwire()
-    rest = RestGroups(process)
-    rest.create_topic("t", 1)
-    rest.create("g", "t", session_timeout_secs=120)
-    member = rest.join("g")
+    rest, topic, group = RestGroups(killable), unique_name("streamed"), unique_name("group")
+    rest.create_topic(topic, 1)
+    rest.create(group, topic, session_timeout_secs=120)
+    member = rest.join(group)
     for number in range(6):
-        rest.publish("t", number)
+        rest.publish(topic, number)
 
     def taken(query: str, count: int) -> list[int]:
-        with rest.stream("g", member, query) as lines:
+        with rest.stream(group, member, query) as lines:
             return [one["data"] for one in islice((one for one in lines if "control" not in one), count)]
 
-    with rest.stream("g", member, "?limit=2") as lines:
+    with rest.stream(group, member, "?limit=2") as lines:
         assert [one["data"] for one in lines if "control" not in one] == [0, 1]
     # A client that goes away has committed nothing of what it took.
     assert taken("", 2) == [2, 3]
-    process.kill()
-    process.restart()
+    killable.kill()
+    killable.restart()
     assert taken("?auto_commit=false", 2) == [2, 3]
     # A server that stops commits what it has sent.
-    with rest.stream("g", member) as lines:
+    with rest.stream(group, member) as lines:
         events = (one for one in lines if "control" not in one)
         assert [one["data"] for one in islice(events, 4)] == [2, 3, 4, 5]
-        assert process.stop() == 0
-    process.restart()
-    assert rest.committed("g", 0) == 6
+        assert killable.stop() == 0
+    killable.restart()
+    assert rest.committed(group, 0) == 6

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,12 +25,18 @@ from kwire.client import (
     Unreachable,
     link,
 )
+from kwire.server import takeover
+from kwire.web.rooms.encodings import NDJSON_HEARTBEAT
 from tests.support.cutting_proxy import cutting_proxy
 from tests.support.javascript import javascript_client
-from tests.support.node import in_loop
+from tests.support.node import in_loop, running_node
+from tests.support.room_sockets import port_of, until
 from tests.support.server import HOST, KwireProcess
 
+# No answer is waited for longer, however busy the machine is.
 WAIT_S = 20.0
+# How long a quiet client waits for a line before it takes the connection for silent.
+SILENCE_S = 2.0
 TRANSPORTS = pytest.mark.parametrize("transport", ["websocket", "lines"])
 
 
@@ -145,9 +152,11 @@ async def test_a_connection_that_fell_silent_is_noticed(server: KwireProcess, mo
     ):
         subscription = await reader.stream.subscribe("silent")
         proxy.silence()
+        connects = proxy.connects
         await writer.stream.publish("silent", "n", 1)
         assert (await subscription.next_event(WAIT_S)).data == 1
-        assert proxy.connects == 2
+        # On a busy machine a connection that is only slow may be taken for silent as well.
+        assert proxy.connects > connects
 
 
 @in_loop
@@ -196,8 +205,9 @@ async def test_events_lost_to_retention_are_told_as_a_gap(server: KwireProcess) 
         assert position is not None
         await subscription.close()
         await client.stream.publish_many("ring", [NewEvent("n", number) for number in range(1, 101)])
+        oldest = 91
         async with asyncio.timeout(WAIT_S):
-            while (oldest := (await client.rooms.get("ring")).oldest_offset) <= 1:
+            while (await client.rooms.get("ring")).oldest_offset < oldest:
                 await asyncio.sleep(0.05)
         resumed = await client.stream.subscribe("ring", resume=position)
         gap = await resumed.next(WAIT_S)
@@ -294,26 +304,31 @@ async def test_javascript_notices_a_connection_that_fell_silent(server: KwirePro
 
 @pytest.mark.needs_node
 @in_loop
-async def test_javascript_tells_a_quiet_stream_of_lines_from_a_silent_one(tmp_path: Path) -> None:
+async def test_javascript_tells_a_quiet_stream_of_lines_from_a_silent_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The server's empty lines say that it lives; without them the stream is opened anew."""
-    process = KwireProcess(tmp_path, settings={"kwire.websocket.ping.interval.ms": "100"})
-    process.start()
-    await asyncio.to_thread(process.ready)
-    try:
+    # One is due after a twentieth of the time that this client bears silence: a busy machine may be late with it.
+    monkeypatch.setattr(takeover, "SWEEP_SECONDS", SILENCE_S / 20)
+    interval = f"kwire.websocket.ping.interval.ms={SILENCE_S / 20 * 1000:.0f}"
+    async with running_node(tmp_path, interval) as node:
+        port = port_of(node)
         async with (
-            cutting_proxy(HOST, process.http_port or 0) as proxy,
-            javascript_client(proxy.url, "lines", quietMs=1500) as reader,
-            client_of(process.http_url) as writer,
+            cutting_proxy(HOST, port) as proxy,
+            # The client waits twice as long for a line.
+            javascript_client(proxy.url, "lines", quietMs=SILENCE_S / 2 * 1000) as reader,
+            client_of(f"http://{HOST}:{port}") as writer,
         ):
             await reader.call("subscribe", room="silent-js")
-            await asyncio.sleep(3.5)  # longer than this client bears silence; an empty line comes every second
+            metrics = node.http._take_over.metrics  # type: ignore[union-attr]
+            began, sent_bytes = time.monotonic(), metrics.sent_bytes
+            await until(lambda: metrics.sent_bytes >= sent_bytes + 30 * len(NDJSON_HEARTBEAT))
+            assert time.monotonic() - began > SILENCE_S
             assert proxy.connects == 1
             proxy.silence()
             await writer.stream.publish("silent-js", "n", 1)
             assert await reader.data(1) == [1]
             assert proxy.connects > 1  # Node may open one to spare
-    finally:
-        process.kill()
 
 
 @pytest.mark.needs_node

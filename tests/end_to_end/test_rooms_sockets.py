@@ -230,18 +230,18 @@ async def test_a_reader_resumes_without_gap_or_repetition_over_kills_of_the_serv
 
 @in_loop
 async def test_a_clean_stop_tells_everybody_and_a_publish_that_was_answered_is_kept(
-    start_kwire: Callable[..., KwireProcess],
+    killable: KwireProcess,
 ) -> None:
-    process = start_kwire()
+    process, room = killable, unique_name("stopped")
     port = port_of(process)
     async with (
         room_socket(port) as socket,
-        http_stream(port, "/rooms/r/subscribe") as lines,
-        http_stream(port, "/rooms/r/subscribe", Accept="text/event-stream") as sent,
+        http_stream(port, f"/rooms/{room}/subscribe") as lines,
+        http_stream(port, f"/rooms/{room}/subscribe", Accept="text/event-stream") as sent,
     ):
-        await socket.result("stream.subscribe", room="r")
+        await socket.result("stream.subscribe", room=room)
         for number in range(100):
-            await socket.result("stream.publish", room="r", event_type="t", data=number)
+            await socket.result("stream.publish", room=room, event_type="t", data=number)
         stopping = asyncio.ensure_future(asyncio.to_thread(process.stop))
         events, mark = await socket.until("closed")
         assert len(events) == 100
@@ -261,7 +261,7 @@ async def test_a_clean_stop_tells_everybody_and_a_publish_that_was_answered_is_k
         assert await stopping == 0
     await asyncio.to_thread(process.restart)
     async with room_socket(port) as socket:
-        history = await socket.result("stream.history", room="r", limit=1000)
+        history = await socket.result("stream.history", room=room, limit=1000)
         assert [one["data"] for one in history["events"]] == list(range(100))
 
 

@@ -4,7 +4,8 @@ import contextlib
 import re
 import socket
 import time
-from collections.abc import Callable
+import urllib.request
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,17 @@ from tests.support.clients_raw import (
     produce_request,
     produced,
 )
+from tests.support.ports import unused_port
 from tests.support.server import HOST, KwireProcess, ServerFailed, wait_until
 
 StartKwire = Callable[..., KwireProcess]
 
-STOP_BOUND_S = 15.0
-CLOSE_TIMEOUT_S = 20.0
+STOP_BOUND_S = 30.0
+HTTP_TIMEOUT_S = 20.0
+CLOSE_TIMEOUT_S = 40.0
+SERVED_TIMEOUT_S = 40.0
+# How long a connection that must not be served is observed.
+WATCH_S = 1.0
 
 
 def partitions_of_new_topic(process: KwireProcess) -> int:
@@ -42,18 +48,39 @@ def partitions_of_new_topic(process: KwireProcess) -> int:
         return len(wait_until(created, "the topic was created").partitions)
 
 
-def free_port() -> int:
-    with socket.create_server((HOST, 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
+@pytest.fixture(scope="module")
+def unusual(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KwireProcess]:
+    """A server with several settings that no other test needs."""
+    settings = {
+        "advertised.listeners": "PLAINTEXT://broker.example:19099",
+        "auto.create.topics.enable": "false",
+        "connections.max.idle.ms": "1000",
+    }
+    process = KwireProcess(tmp_path_factory.mktemp("unusual"), settings=settings)
+    process.restart()
+    yield process
+    process.kill()
 
 
 def test_the_ready_line_names_both_addresses(kwire: KwireProcess) -> None:
-    assert re.fullmatch(r"ready kafka=127\.0\.0\.1:\d+ http=127\.0\.0\.1:\d+", kwire.ready_line)
+    assert kwire.ready_line == f"ready kafka={HOST}:{kwire.kafka_port} http={HOST}:{kwire.http_port}"
 
 
-def test_sigterm_ends_the_server_cleanly_with_clients_connected(start_kwire: StartKwire) -> None:
-    process = start_kwire()
+def test_ports_of_zero_are_chosen_by_the_server_and_named_in_the_ready_line(start_kwire: StartKwire) -> None:
+    process = start_kwire(kafka_port=0, http_port=0)
+    told = re.fullmatch(r"ready kafka=127\.0\.0\.1:(\d+) http=127\.0\.0\.1:(\d+)", process.ready_line)
+    assert told is not None
+    kafka_port, http_port = map(int, told.groups())
+    assert 0 not in (kafka_port, http_port)
+    assert kafka_port != http_port
+    with RawConnection((HOST, kafka_port)) as connection:
+        assert connection.call(metadata_request(), 9).brokers[0].port == kafka_port
+    with urllib.request.urlopen(f"http://{HOST}:{http_port}/healthz", timeout=HTTP_TIMEOUT_S) as answer:
+        assert answer.status == 200
+
+
+def test_sigterm_ends_the_server_cleanly_with_clients_connected(killable: KwireProcess) -> None:
+    process = killable
     topics = Topics(process.bootstrap)
     topic = topics.create("contract-stop")
     topics.close()
@@ -70,18 +97,17 @@ def test_sigterm_ends_the_server_cleanly_with_clients_connected(start_kwire: Sta
     assert read_values(process.bootstrap, topic) == [b"kept"]
 
 
-def test_a_second_server_on_the_same_data_is_refused(start_kwire: StartKwire, tmp_path: Path) -> None:
-    first = start_kwire()
-    second = KwireProcess(tmp_path / "second", data_dir=first.data_dir)
+def test_a_second_server_on_the_same_data_is_refused(kwire: KwireProcess, tmp_path: Path) -> None:
+    second = KwireProcess(tmp_path / "second", data_dir=kwire.data_dir)
     second.start()
     try:
         assert second.exit_code() != 0
     finally:
         second.kill()
     message = second.stderr_path.read_text()
-    assert str(first.data_dir) in message
+    assert str(kwire.data_dir) in message
     assert "Traceback" not in message
-    with RawConnection(first.kafka_address) as connection:
+    with RawConnection(kwire.kafka_address) as connection:
         assert connection.call(metadata_request(), 9).brokers
 
 
@@ -123,15 +149,14 @@ def test_clients_are_told_the_address_they_connected_to(kwire: KwireProcess, hos
         admin.close()
 
 
-def test_advertised_listeners_are_what_clients_are_told(start_kwire: StartKwire) -> None:
-    process = start_kwire(settings={"advertised.listeners": "PLAINTEXT://broker.example:19099"})
-    with RawConnection(process.kafka_address) as connection:
+def test_advertised_listeners_are_what_clients_are_told(unusual: KwireProcess) -> None:
+    with RawConnection(unusual.kafka_address) as connection:
         (node,) = connection.call(metadata_request(), 12).brokers
         assert (node.host, node.port) == ("broker.example", 19099)
 
 
 def test_a_properties_file_is_all_the_server_needs(start_kwire: StartKwire, tmp_path: Path) -> None:
-    port = free_port()
+    port = unused_port()
     data_dir = tmp_path / "from-file"
     properties = tmp_path / "server.properties"
     properties.write_text(
@@ -154,10 +179,9 @@ def test_environment_wins_over_the_file_and_flags_over_both(start_kwire: StartKw
     assert partitions_of_new_topic(start_kwire(arguments=arguments, env=env, settings={"num.partitions": "5"})) == 5
 
 
-def test_topics_are_not_created_by_being_asked_for_when_that_is_off(start_kwire: StartKwire) -> None:
-    process = start_kwire(settings={"auto.create.topics.enable": "false"})
+def test_topics_are_not_created_by_being_asked_for_when_that_is_off(unusual: KwireProcess) -> None:
     name = unique_name("contract-never")
-    with RawConnection(process.kafka_address) as connection:
+    with RawConnection(unusual.kafka_address) as connection:
         for _ in range(3):
             (topic,) = connection.call(metadata_request(name, allow_auto_create=True), 9).topics
             assert topic.error_code == UNKNOWN_TOPIC_OR_PARTITION
@@ -165,8 +189,8 @@ def test_topics_are_not_created_by_being_asked_for_when_that_is_off(start_kwire:
         assert connection.call(metadata_request(), 9).topics == []
 
 
-def test_topic_ids_stay_over_restarts_and_change_with_a_new_topic(start_kwire: StartKwire) -> None:
-    process = start_kwire()
+def test_topic_ids_stay_over_restarts_and_change_with_a_new_topic(killable: KwireProcess) -> None:
+    process = killable
     topics = Topics(process.bootstrap)
     topic = topics.create("contract-id")
 
@@ -196,8 +220,8 @@ def test_topic_ids_stay_over_restarts_and_change_with_a_new_topic(start_kwire: S
 
 
 @pytest.mark.parametrize("ending", ["stop", "kill"])
-def test_a_restart_keeps_records_offsets_and_commits(start_kwire: StartKwire, ending: str) -> None:
-    process = start_kwire()
+def test_a_restart_keeps_records_offsets_and_commits(killable: KwireProcess, ending: str) -> None:
+    process = killable
     topics = Topics(process.bootstrap)
     topic = topics.create("contract-restart", partitions=2, configs={"retention.ms": "86400000"})
     topics.close()
@@ -238,9 +262,8 @@ def test_a_restart_keeps_records_offsets_and_commits(start_kwire: StartKwire, en
     assert read_topic(process.bootstrap, topic)[0][-1].offset == 10
 
 
-def test_an_idle_connection_is_closed(start_kwire: StartKwire) -> None:
-    process = start_kwire(settings={"connections.max.idle.ms": "1000"})
-    with RawConnection(process.kafka_address) as idle:
+def test_an_idle_connection_is_closed(unusual: KwireProcess) -> None:
+    with RawConnection(unusual.kafka_address) as idle:
         idle.call(metadata_request(), 9)
         started = time.monotonic()
         assert idle.is_closed(CLOSE_TIMEOUT_S)
@@ -250,23 +273,23 @@ def test_an_idle_connection_is_closed(start_kwire: StartKwire) -> None:
 def test_connections_beyond_the_bound_are_not_served(start_kwire: StartKwire) -> None:
     process = start_kwire(settings={"max.connections": "5"})
 
-    def is_served(connection: RawConnection) -> bool:
+    def is_served(connection: RawConnection, timeout_s: float) -> bool:
         with contextlib.suppress(ConnectionError, TimeoutError):
             connection.send(metadata_request(), 9)
-            return bool(connection.receive(1.0)[1].brokers)
+            return bool(connection.receive(timeout_s)[1].brokers)
         return False
 
     admitted = [RawConnection(process.kafka_address) for _ in range(5)]
     try:
-        assert all(is_served(connection) for connection in admitted)
+        assert all(is_served(connection, SERVED_TIMEOUT_S) for connection in admitted)
         with RawConnection(process.kafka_address) as refused:
-            assert not is_served(refused)
-        assert all(is_served(connection) for connection in admitted)
+            assert not is_served(refused, WATCH_S)
+        assert all(is_served(connection, SERVED_TIMEOUT_S) for connection in admitted)
         admitted.pop().close()
 
         def finds_room() -> bool:
             with RawConnection(process.kafka_address) as newcomer:
-                return is_served(newcomer)
+                return is_served(newcomer, WATCH_S)
 
         wait_until(finds_room, "the place of the one that left is given to another")
     finally:

@@ -1,17 +1,13 @@
 """Spark's stock Kafka connector: batch, streaming with a checkpoint, offsets by time, headers, codecs and the sink."""
 
-import gc
 import json
-import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from kafka import KafkaProducer
 
-from kwire.pipeline.jars import KAFKA_CONNECTOR, SHIPPED_WITH_SPARK
 from tests.support.clients import CODECS, DEADLINE_S, Topics, produce_values, read_topic, read_values, unique_name
 from tests.support.http_json import ask
 from tests.support.server import Broker, KwireProcess
@@ -23,40 +19,13 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.needs_spark,
+    # With the tests of the pipeline: one worker process runs all tests that share Spark.
+    pytest.mark.xdist_group("spark"),
     # The first run downloads the connector.
     pytest.mark.timeout(300),
     # PySpark leaves the sockets over which it collects rows to the garbage collector.
     pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
 ]
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
-    from pyspark.sql import SparkSession
-
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kwire" / "ivy"
-    cache.mkdir(parents=True, exist_ok=True)
-    session = (
-        SparkSession.builder.master("local[2]")
-        .appName("kwire-tests")
-        .config("spark.jars.packages", KAFKA_CONNECTOR)
-        .config("spark.jars.excludes", ",".join(SHIPPED_WITH_SPARK))
-        .config("spark.jars.ivy", str(cache))
-        .config("spark.driver.memory", "1g")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.local.dir", str(tmp_path_factory.mktemp("spark-local")))
-        .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("spark-warehouse")))
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("ERROR")
-    yield session
-    session.stop()
-    gc.collect()
 
 
 def numbered(start: int, stop: int) -> list[bytes]:

@@ -1,6 +1,5 @@
 """SIGKILL of the server while transactions are under way: they are there whole or not at all, once, and none hangs."""
 
-import os
 import random
 import subprocess
 import sys
@@ -14,6 +13,7 @@ import pytest
 
 from tests.end_to_end.seeds import announced_seed
 from tests.support.clients import Topics
+from tests.support.effort import repetitions
 from tests.support.history import Begun, EndAsked, Ended, FinalLog, History, Isolation, Outcome, Place, Read
 from tests.support.history_anomalies import report
 from tests.support.history_checks import anomalies_in
@@ -23,8 +23,7 @@ from tests.support.transactional_errors import MARK, unexplained
 from tests.support.transactional_producer import DEATHS, RETURNS, Tally
 from tests.support.transactional_workers import Reader, SecondGenerationWriter, Sleeper, Transformer, Worker, Writer
 
-# More by KWIRE_TEST_KILLS; what is proved is the same, only oftener.
-KILLS = int(os.environ.get("KWIRE_TEST_KILLS", "20"))
+KILLS = repetitions(quick=5, full=20)
 COMMITS_BETWEEN_KILLS_MAX = 25
 KILL_DELAY_S_MAX = 0.1
 PROGRESS_TIMEOUT_S = 60.0

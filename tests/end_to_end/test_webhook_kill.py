@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 from standardwebhooks.webhooks import Webhook
 
+from tests.support.effort import repetitions
 from tests.support.http_json import ask
 from tests.support.node import in_loop
 from tests.support.server import KwireProcess
 from tests.support.webhook_receiver import Got, Receiver, Reply, receiving
 
-KILLS = 4
+KILLS = repetitions(quick=2, full=4)
 EVENTS_PER_LIFE = 60
 SETTINGS = {
     "kwire.webhooks.allow.private": "true",
@@ -65,7 +66,7 @@ def first_occurrences(receiver: Receiver) -> list[str]:
 
 
 @in_loop
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(100 + 10 * KILLS)
 async def test_a_killed_server_goes_on_delivering_without_a_gap(tmp_path: Path) -> None:
     server = KwireProcess(tmp_path / "node", settings=SETTINGS)
     client = Client(server)
@@ -85,7 +86,8 @@ async def test_a_killed_server_goes_on_delivering_without_a_gap(tmp_path: Path) 
             published: list[str] = []
             for life in range(KILLS):
                 published += await client.publish(EVENTS_PER_LIFE)
-                await ordered.received(len(ordered.requests) + 5 + 7 * life)
+                # Sooner than all are delivered, so that the kill meets deliveries under way.
+                await ordered.received(len(ordered.requests) + 5 + 7 * (life % 4))
                 await asyncio.to_thread(server.kill)
                 await asyncio.to_thread(server.restart)
             published += await client.publish(EVENTS_PER_LIFE)
@@ -143,7 +145,7 @@ class Moody:
 
 
 @in_loop
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(140 + 10 * KILLS)
 @pytest.mark.proves("S2-42", "S2-43")
 async def test_receivers_that_fail_in_every_way_and_a_server_that_is_killed_lose_nothing(tmp_path: Path) -> None:
     server = KwireProcess(tmp_path / "node", settings={**SETTINGS, "kwire.webhooks.timeout.ms": "300"})

@@ -15,7 +15,8 @@ from tests.support.webhook_receiver import Got, Reply, receiving
 
 # One attempt, and no other before the test is over.
 ONE_ATTEMPT = ("kwire.webhooks.allow.private=true", "kwire.webhooks.retry.schedule.ms=3600000")
-SHORT_TIMEOUT = (*FAST, "kwire.webhooks.timeout.ms=200")
+# Long enough for a receiver of a busy machine that does answer.
+SHORT_TIMEOUT = (*FAST, "kwire.webhooks.timeout.ms=500")
 
 
 def ids_of(requests: list[Got]) -> list[str]:
@@ -34,7 +35,7 @@ async def audited(hooks: Hooks, event_type: str) -> list[dict[str, Any]]:
 
 
 @in_loop
-@pytest.mark.proves("S2-3", "S2-4", "S2-6", "S2-27", "S2-33", "S2-39")
+@pytest.mark.proves("S2-3", "S2-6", "S2-27", "S2-33", "S2-39")
 async def test_an_event_is_published_dispatched_called_back_and_an_error_removes_the_consumer(tmp_path: Path) -> None:
     async with receiving() as receiver, hooks_node(tmp_path) as hooks:
         await hooks.create_topic("user-events", "audit-events")
@@ -97,14 +98,14 @@ async def test_nobody_at_the_callback_removes_a_consumer(tmp_path: Path) -> None
 @pytest.mark.proves("S2-36")
 async def test_consumers_that_wait_for_a_busy_host_are_not_removed(tmp_path: Path) -> None:
     """One connection, and receivers that need most of the time they have: the last waits many times as long."""
-    settings = (FAST[0], "kwire.webhooks.timeout.ms=400", "kwire.webhooks.max.connections.per.host=1")
+    settings = (FAST[0], "kwire.webhooks.timeout.ms=800", "kwire.webhooks.max.connections.per.host=1")
     async with receiving() as receiver, hooks_node(tmp_path, *settings) as hooks:
         await hooks.create_topic("orders")
         consumers = [await hooks.register(receiver, orders=None) for _ in range(16)]
 
         def slowly(got: Got) -> Reply:
             late = asyncio.Event()
-            asyncio.get_running_loop().call_later(0.12, late.set)
+            asyncio.get_running_loop().call_later(0.15, late.set)
             return Reply(wait=late)
 
         receiver.reply = slowly

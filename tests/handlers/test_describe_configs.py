@@ -23,6 +23,11 @@ from tests.support.configs import BROKER, GROUP, HERE, METRICS, SET, TOPIC, desc
 from tests.support.configs import LOGGER as BROKER_LOGGER
 from tests.support.node import NODE_ID, QuietNode, in_loop, received
 
+# The first version with types and documentation.
+TYPES_VERSION_MIN = 3
+
+Synonyms = list[tuple[str, str | None, int]]
+
 
 def resource(kind: int, name: str, keys: list[str] | None = None) -> DescribeConfigsResource:
     return DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
@@ -41,7 +46,7 @@ async def describe(
     return results
 
 
-def synonyms(told: DescribeConfigsResourceResult) -> list[tuple[str, str | None, int]]:
+def synonyms(told: DescribeConfigsResourceResult) -> Synonyms:
     return [(one.name, one.value, one.source) for one in told.synonyms]
 
 
@@ -119,28 +124,86 @@ async def test_types_and_documentation_come_with_version_3(node: QuietNode) -> N
     asked = resource(TOPIC, "t", ["retention.ms", "cleanup.policy"])
     for version in DESCRIBE_CONFIGS.versions:
         told = await entries(node, version, asked)
-        if version < 3:
+        if version < TYPES_VERSION_MIN:
+            assert {one.config_type for one in told.values()} == {0}
             continue
         assert told["retention.ms"].config_type == Kind.LONG
         assert told["cleanup.policy"].config_type == Kind.LIST
         assert told["retention.ms"].documentation is None
         told = await entries(node, version, asked, include_documentation=True)
-        assert told["retention.ms"].documentation
+        for name in ("retention.ms", "cleanup.policy"):
+            assert told[name].documentation == TOPIC_SETTINGS[name].documentation != ""
+
+
+# Value, source, type and synonyms of settings whose values come from every kind of source.
+Facts = tuple[str | None, ConfigSource, Kind, Synonyms]
+DEFAULT, STATIC = ConfigSource.DEFAULT_CONFIG, ConfigSource.STATIC_BROKER_CONFIG
+OF_ALL_BROKERS, OF_TOPIC = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG, ConfigSource.DYNAMIC_TOPIC_CONFIG
+MESSAGE_BYTES: Synonyms = [("message.max.bytes", "2000", OF_ALL_BROKERS), ("message.max.bytes", "1048588", DEFAULT)]
+RETENTION_HOURS: Synonyms = [("log.retention.hours", "2", STATIC), ("log.retention.hours", "168", DEFAULT)]
+TOPIC_FACTS: dict[str, Facts] = {
+    "cleanup.policy": ("delete", DEFAULT, Kind.LIST, [("log.cleanup.policy", "delete", DEFAULT)]),
+    "compression.type": ("producer", DEFAULT, Kind.STRING, [("compression.type", "producer", DEFAULT)]),
+    "max.message.bytes": ("2000", OF_ALL_BROKERS, Kind.INT, MESSAGE_BYTES),
+    "min.cleanable.dirty.ratio": (
+        "0.5",
+        DEFAULT,
+        Kind.DOUBLE,
+        [("log.cleaner.min.cleanable.ratio", "0.5", DEFAULT)],
+    ),
+    "preallocate": ("false", DEFAULT, Kind.BOOLEAN, [("log.preallocate", "false", DEFAULT)]),
+    "retention.ms": ("7200000", STATIC, Kind.LONG, RETENTION_HOURS),
+    "segment.ms": ("7", OF_TOPIC, Kind.LONG, [("segment.ms", "7", OF_TOPIC), ("log.roll.hours", "168", DEFAULT)]),
+}
+BROKER_FACTS: dict[str, Facts] = {
+    "log.retention.hours": ("2", STATIC, Kind.INT, RETENTION_HOURS),
+    "log.retention.ms": (None, DEFAULT, Kind.LONG, []),
+    "message.max.bytes": ("2000", OF_ALL_BROKERS, Kind.INT, MESSAGE_BYTES),
+    "num.partitions": ("4", STATIC, Kind.INT, [("num.partitions", "4", STATIC), ("num.partitions", "1", DEFAULT)]),
+}
+ALL_BROKERS_FACTS: dict[str, Facts] = {
+    "message.max.bytes": ("2000", OF_ALL_BROKERS, Kind.INT, MESSAGE_BYTES[:1]),
+}
 
 
 @in_loop
-async def test_everything_at_once_can_be_encoded(node: QuietNode) -> None:
-    await node.create("t")
-    for version in DESCRIBE_CONFIGS.versions:
-        await describe(
-            node,
-            version,
-            resource(TOPIC, "t"),
-            resource(BROKER, HERE),
-            resource(BROKER, ""),
-            include_synonyms=True,
-            include_documentation=True,
-        )
+async def test_everything_at_once_is_told_with_source_type_synonyms_and_documentation(tmp_path: Path) -> None:
+    with QuietNode(tmp_path, "log.retention.hours=2", "num.partitions=4") as node:
+        await node.create("t", 1, segment_ms="7")
+        assert await edit(node, BROKER, "", (SET, "message.max.bytes", "2000")) == (0, None)
+        for version in DESCRIBE_CONFIGS.versions:
+            has_types = version >= TYPES_VERSION_MIN
+            results = await describe(
+                node,
+                version,
+                resource(TOPIC, "t"),
+                resource(BROKER, HERE),
+                resource(BROKER, ""),
+                include_synonyms=True,
+                include_documentation=True,
+            )
+            topic, here, all_brokers = ({one.name: one for one in result.configs} for result in results)
+            assert list(topic) == list(TOPIC_SETTINGS)
+            assert list(here) == sorted(here)
+            assert set(here) >= set(SETTINGS)
+            assert list(all_brokers) == list(ALL_BROKERS_FACTS)
+            for told, settings, expected in (
+                (topic, TOPIC_SETTINGS, TOPIC_FACTS),
+                (here, SETTINGS, BROKER_FACTS),
+                (all_brokers, SETTINGS, ALL_BROKERS_FACTS),
+            ):
+                for name, (value, source, kind, names) in expected.items():
+                    one = told[name]
+                    assert (one.value, one.config_source, synonyms(one)) == (value, source, names), name
+                    assert one.config_type == (kind if has_types else 0), name
+                for name, one in told.items():
+                    assert one.config_source == (one.synonyms[0].source if one.synonyms else DEFAULT), name
+                    if has_types:
+                        assert (one.config_type, one.documentation) == (
+                            settings[name].kind,
+                            settings[name].documentation,
+                        ), name
+                        assert one.documentation
 
 
 @in_loop
@@ -312,7 +375,11 @@ async def test_resource_named_twice_is_answered_once(node: QuietNode) -> None:
 @in_loop
 async def test_what_is_told_can_be_written_back(node: QuietNode) -> None:
     """Tools read the settings of one topic and give them to another."""
-    await node.create("t")
+    await node.create("t", 1, retention_ms="5", cleanup_policy="compact,delete")
     told = await entries(node, 4, resource(TOPIC, "t"))
     copied = {name: one.value for name, one in told.items() if one.value is not None}
     await node.create("copy", 1, **copied)
+    copy = await entries(node, 4, resource(TOPIC, "copy"))
+    assert {name: one.value for name, one in copy.items()} == {name: one.value for name, one in told.items()}
+    assert (copy["retention.ms"].value, copy["cleanup.policy"].value) == ("5", "compact,delete")
+    assert {one.config_source for name, one in copy.items() if name in copied} == {OF_TOPIC}

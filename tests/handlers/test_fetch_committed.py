@@ -18,6 +18,7 @@ from kwire.wire.apis import FETCH
 from kwire.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from storage.batch import parse_header, read_records
 from tests.support.batches import headers, split_batches
+from tests.support.effort import examples
 from tests.support.new_segments import write_new_segment
 from tests.support.node import QuietNode, in_every_version, in_loop, received
 from tests.support.transactions import TransactionalProducer, append_plain
@@ -355,7 +356,7 @@ async def test_reader_that_knows_an_open_transaction_is_not_looked_at(
 ACTIONS = st.sampled_from(["plain", "send 7", "send 8", "commit 7", "abort 7", "commit 8", "abort 8", "read"])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(ACTIONS, max_size=25))
 def test_readers_with_sessions_know_what_is_true_and_have_what_is_committed(actions: list[str]) -> None:
     with tempfile.TemporaryDirectory() as directory:

@@ -30,6 +30,7 @@ from kwire.wire.messages.fetch import (
 from kwire.wire.types import ZERO_UUID
 from storage.batch import check_batch
 from tests.support.batches import headers, make_batch
+from tests.support.effort import examples
 from tests.support.node import QuietNode, in_loop, received
 
 SESSION_VERSIONS = [version for version in FETCH.versions if version >= 7]
@@ -519,7 +520,7 @@ _EVENTS = st.lists(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.sampled_from(SOME_VERSIONS), _EVENTS)
 def test_reader_with_a_session_knows_what_one_without_is_told(
     version: int, events: list[tuple[str, str, int, int]]

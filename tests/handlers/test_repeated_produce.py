@@ -22,6 +22,7 @@ from kwire.wire.frame import ReceiveMemory
 from kwire.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from storage.batch import Record, build_batch
 from storage.format import GZIP, NONE, ZSTD
+from tests.support.effort import examples
 from tests.support.faulty_files import FaultyFiles
 from tests.support.node import FakePeer, QuietNode, in_loop
 
@@ -116,7 +117,7 @@ PART = st.tuples(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(
     st.lists(
         st.tuples(st.lists(PART, min_size=1, max_size=4), st.sampled_from([-1, -1, -1, 1, 0])), min_size=3, max_size=20

@@ -5,12 +5,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.history.honest_world import HonestWorld
+from tests.support.effort import examples
 from tests.support.history import Ended, Outcome, Read
 from tests.support.history_anomalies import report
 from tests.support.history_checks import anomalies_in
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.integers(min_value=0, max_value=2**32))
 def test_nothing_is_found_where_nothing_is_wrong(seed: int) -> None:
     anomalies = anomalies_in(HonestWorld(seed).run().events)

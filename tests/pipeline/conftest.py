@@ -1,18 +1,27 @@
-"""One real server for all tests of the pipeline, and one Spark session for each module."""
+"""One real server for all tests of the pipeline, and the group of those that share the Java process of Spark."""
 
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from tests.support.clients import Topics
 from tests.support.server import KwireProcess, started_processes
-from tests.support.spark import own_spark
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+SPARK_GROUP = pytest.mark.xdist_group("spark")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the tests that share Spark into one worker process, unless they name a group themselves.
+
+    First, because pytest-xdist reads the groups in its own hook of this name.
+    """
+    for item in items:
+        if "shared_spark" in getattr(item, "fixturenames", ()) and item.get_closest_marker("xdist_group") is None:
+            item.add_marker(SPARK_GROUP)
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -59,12 +68,6 @@ def topics(kwire: KwireProcess) -> Iterator[Topics]:
     maker = Topics(kwire.bootstrap)
     yield maker
     maker.close()
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
-    with own_spark(tmp_path_factory.mktemp("spark")) as session:
-        yield session
 
 
 @pytest.fixture

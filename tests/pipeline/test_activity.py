@@ -1,6 +1,5 @@
 """The analyses in Spark say what their plain twins say, for any events."""
 
-import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,6 +9,7 @@ from hypothesis import strategies as st
 from kwire.pipeline.analytics.analysis import Analysis
 from kwire.pipeline.analytics.job import RESULT_NAMES
 from tests.support.activity_twin import TWINS, Happened, of_batch, rows_of_frame
+from tests.support.effort import examples
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -21,7 +21,7 @@ pytestmark = [
 ]
 
 # Each takes four Spark jobs.
-EXAMPLES = int(os.environ.get("KWIRE_TEST_ACTIVITY_EXAMPLES", "3"))
+EXAMPLES = examples(3)
 NOW_MS = 1_800_000_000_000
 # Times that often fall on the ends of windows and gaps, and between them.
 TIMES = st.one_of(st.integers(0, 30).map(lambda tick: tick * 5_000), st.integers(0, 150_000))
@@ -46,7 +46,12 @@ def frame_of(spark: "SparkSession", events: list[Happened]) -> "DataFrame":
     return rows.selectExpr("room", "event_type", "user", "timestamp_millis(time_ms) AS event_time")
 
 
-@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    # An example leaves nothing in the session.
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
 @given(events=st.lists(EVENTS, max_size=100), asked=ANALYSES)
 def test_a_batch_is_counted_as_its_twin_counts_it(
     spark: "SparkSession", events: list[Happened], asked: Analysis

@@ -28,9 +28,9 @@ from kwire.pipeline.lake.checkpoint import Checkpoint
 from kwire.pipeline.lake.tables import BatchMark
 from tests.support.activity_twin import TWINS, Happened, StreamTwin, row_of_event, rows_of_frame
 from tests.support.clients import DEADLINE_S, unique_name
-from tests.support.jobs import run_job, warehouse_of
+from tests.support.jobs import run_job
 from tests.support.server import KwireProcess, wait_until
-from tests.support.spark import SHORT_LIVED_JAVA
+from tests.support.spark import SHORT_LIVED_JOB, warehouse_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -71,7 +71,7 @@ class World:
             *("--bootstrap", kwire.bootstrap, "--http", kwire.http_url, "--warehouse", warehouse),
             *("--state-partitions", "2", "--results-room", self.results_room),
             *("--batch-records", "90", "--interval", "0.5"),
-            *(word for key, value in SHORT_LIVED_JAVA.items() for word in ("--conf", f"{key}={value}")),
+            *SHORT_LIVED_JOB,
         ]
 
     def publish_phase(self) -> None:
@@ -178,7 +178,9 @@ def finished(job: "subprocess.Popen[bytes]", world: World) -> int:
         raise AssertionError(f"the job did not end\n{world.log()}") from None
 
 
-@pytest.mark.long
+# It waits for jobs, which are processes of their own: the tests that share Spark go on in another worker.
+@pytest.mark.xdist_group("spark-processes")
+@pytest.mark.full("starts Java three times and waits for several windows to close")
 def test_results_are_told_and_kept_once_whatever_ends_the_job(
     world: World, kwire: KwireProcess, spark: "SparkSession", unused_port: int
 ) -> None:

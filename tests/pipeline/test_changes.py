@@ -30,8 +30,10 @@ from kwire.pipeline.lake.topic_writer import LOST_NOTE, TopicWriter
 from kwire.pipeline.topic_facts import LogBounds, TopicState
 from tests.support.clients import Topics, produce_values, unique_name
 from tests.support.http_json import ask
-from tests.support.jobs import run_job, warehouse_of
+from tests.support.jobs import run_job
+from tests.support.lake import commits
 from tests.support.server import KwireProcess, kwire_command, wait_until
+from tests.support.spark import SHORT_LIVED_JOB, warehouse_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,7 +46,7 @@ in_spark = [
 ]
 
 BATCH = 10
-ROWS_TIMEOUT_S = 90.0
+ROWS_TIMEOUT_S = 180.0
 STOP_TIMEOUT_S = 60.0
 places = st.dictionaries(st.integers(0, 5), st.integers(0, 50))
 
@@ -292,6 +294,8 @@ class TestInSpark:
         assert world.lake(topic) == DONE
         assert world.rows(topic) == rows_of([*range(12), *range(13, 25)])
 
+    # It waits for a process: the tests that share Spark go on in another worker.
+    @pytest.mark.xdist_group("spark-processes")
     def test_a_running_job_takes_in_new_partitions_and_new_fields(self, world: World, running_lake: Any) -> None:
         topic = world.topics.create("grows")
         events = unique_name("gains")
@@ -327,6 +331,7 @@ def running_lake(tmp_path: Path) -> Iterator[Callable[[list[str]], None]]:
     def start(words: list[str]) -> None:
         with log.open("wb") as output:
             command = [str(kwire_command()), "pipeline", *words, "--interval", "0.2", "--master", "local[1]"]
+            command += SHORT_LIVED_JOB
             processes.append(subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT))
 
     yield start
@@ -339,7 +344,18 @@ def running_lake(tmp_path: Path) -> Iterator[Callable[[list[str]], None]]:
 
 
 def _wait_for_rows(world: World, topic: str, count: int, column: str = "value") -> None:
-    wait_until(lambda: len(world.rows(topic, column)) == count, f"{count} rows of {topic}", ROWS_TIMEOUT_S)
+    """Read the table after each commit, and not more often: the job that commits needs the processor, too."""
+    root, read_at = Path(world.warehouse, "kwire", table_name(topic)), -1
+
+    def has_rows() -> bool:
+        nonlocal read_at
+        commit = commits(root)
+        if commit == read_at:
+            return False
+        read_at = commit
+        return len(world.rows(topic, column)) == count
+
+    wait_until(has_rows, f"{count} rows of {topic}", ROWS_TIMEOUT_S)
 
 
 def _publish(kwire: KwireProcess, topic: str, payload: dict[str, Any]) -> None:

@@ -11,9 +11,9 @@ import pytest
 from kwire.pipeline.columns import table_name
 from kwire.pipeline.jobs import DONE
 from tests.support.clients import Topics, produce_values
-from tests.support.jobs import run_job, warehouse_of
+from tests.support.jobs import run_job
 from tests.support.server import KwireProcess, wait_until
-from tests.support.spark import own_spark
+from tests.support.spark import own_spark, warehouse_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,12 +30,14 @@ WORKERS = 2
 PARTITIONS = 2
 ROWS = 50
 START_TIMEOUT_S = 180.0
+# Of the master, the workers and their executors, which live for a minute.
+FAST_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def cluster_command(word: str, directory: Path) -> str:
     done = subprocess.run(
         [str(SCRIPT), word, str(directory)],
-        env={**os.environ, "CLUSTER_PORT": "0", "CLUSTER_WORKERS": str(WORKERS)},
+        env={**os.environ, "CLUSTER_PORT": "0", "CLUSTER_WORKERS": str(WORKERS), "JAVA_TOOL_OPTIONS": FAST_START},
         stdout=subprocess.PIPE,
         text=True,
         timeout=START_TIMEOUT_S,

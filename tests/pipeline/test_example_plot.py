@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.server import KwireProcess
+from tests.support.spark import fetch_jars
 
 pytestmark = [pytest.mark.needs_spark, pytest.mark.timeout(300)]
 
@@ -15,8 +16,9 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "docs" / "examples" / "room_acti
 RUN_S = 280.0
 
 
-@pytest.mark.long
+@pytest.mark.full("runs an example of the documentation with its demo stream in real time")
 def test_a_demo_stream_becomes_a_picture(kwire: KwireProcess, tmp_path: Path) -> None:
+    fetch_jars(tmp_path)
     path = tmp_path / "activity.png"
     ended = subprocess.run(
         [sys.executable, str(EXAMPLE), str(path), "--url", kwire.http_url, "--bootstrap", kwire.bootstrap],

@@ -23,9 +23,11 @@ from kwire.pipeline.lake.topic_writer import CheckpointBehind, ModeChanged, Tabl
 from kwire.pipeline.lake.writer_lock import TableInUse, sole_writer
 from kwire.pipeline.topic_facts import ServerUnreachable, TopicFactsReader, TopicMissing
 from tests.support.clients import DEADLINE_S, Topics, produce_values, read_topic, unique_name
+from tests.support.effort import repetitions
 from tests.support.http_json import ask
-from tests.support.lake import LakeUnderTest, log_of, warehouse_of
+from tests.support.lake import LakeUnderTest, log_of
 from tests.support.server import KwireProcess
+from tests.support.spark import warehouse_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -380,9 +382,9 @@ def test_tables_are_divided_by_date_and_by_field(kwire: KwireProcess, either: La
 
 def test_files_are_closed_at_their_size(topics: Topics, either: LakeUnderTest) -> None:
     topic = topics.create("large")
-    values = [os.urandom(2000).hex().encode() for _ in range(3500)]
+    values = [os.urandom(1200).hex().encode() for _ in range(2400)]
     produce_values(either.kwire.bootstrap, topic, values, linger_ms=20)
-    either.run_once(topic, more=("--file-mib", "1", "--batch-records", "1750"))
+    either.run_once(topic, more=("--file-mib", "1", "--batch-records", "1200"))
     sizes = [len(content) for content in data_files(either, topic).values()]
     # Two batches; Iceberg looks at the size of a file every thousand rows.
     assert len(sizes) >= 4
@@ -483,6 +485,7 @@ def test_a_table_of_plain_files_that_was_about_to_be_made_is_made(spark: "SparkS
 
 
 def test_a_file_is_replaced_in_one_step(spark: "SparkSession", tmp_path: Path) -> None:
+    replacements = repetitions(quick=50, full=200)
     files = Files(spark, f"file://{tmp_path}")
     files.replace("a/mark.json", "0")
     stop = threading.Event()
@@ -498,10 +501,10 @@ def test_a_file_is_replaced_in_one_step(spark: "SparkSession", tmp_path: Path) -
     thread = threading.Thread(target=look)
     thread.start()
     try:
-        for number in range(1, 200):
+        for number in range(1, replacements):
             files.replace("a/mark.json", str(number))
     finally:
         stop.set()
         thread.join(DEADLINE_S)
-    assert files.read("a/mark.json") == "199"
-    assert seen <= set(map(str, range(200)))
+    assert files.read("a/mark.json") == str(replacements - 1)
+    assert seen <= set(map(str, range(replacements)))

@@ -2,8 +2,8 @@
 
 Goal: exactly once, whatever moment a driver dies at. Method: a real job in a process of its own, in batches as small
 and as fast as they go, so that most of its time is spent around commits; it is killed with SIGKILL, sometimes Python
-alone (Java goes on for a moment), sometimes both; the next one starts from what is there. KWIRE_TEST_KILLS says how
-often, and KWIRE_TEST_SEED repeats a run.
+alone (Java goes on for a moment), sometimes both; the next one starts from what is there.
+KWIRE_TEST_SEED repeats a run.
 """
 
 import os
@@ -22,13 +22,15 @@ import pytest
 from kafka import KafkaProducer
 
 from tests.support.clients import DEADLINE_S, Topics
-from tests.support.lake import LakeUnderTest, lake_arguments, log_of, warehouse_of
+from tests.support.effort import repetitions
+from tests.support.lake import LakeUnderTest, commits, lake_arguments, log_of
 from tests.support.server import KwireProcess, wait_until
+from tests.support.spark import SHORT_LIVED_JOB, warehouse_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-KILLS = int(os.environ.get("KWIRE_TEST_KILLS", "1"))
+KILLS = repetitions(quick=1, full=1)
 SEED = os.environ.get("KWIRE_TEST_SEED") or str(random.randrange(1 << 32))
 # A start takes Spark ten seconds on a machine that has nothing else to do.
 START_TIMEOUT_S = 280.0
@@ -40,6 +42,8 @@ PARTITIONS = 3
 pytestmark = [
     pytest.mark.needs_spark,
     pytest.mark.timeout(300 + 300 * KILLS),
+    # It waits for drivers, which are processes of their own: the tests that share Spark go on in another worker.
+    pytest.mark.xdist_group("spark-processes"),
     pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
@@ -49,7 +53,7 @@ class Driver:
     """The job as a user runs it, in a session of its own, so that Java can be killed with it."""
 
     def __init__(self, arguments: list[str], log: Path) -> None:
-        command = [sys.executable, "-m", "kwire.pipeline", "lake", *arguments]
+        command = [sys.executable, "-m", "kwire.pipeline", "lake", *arguments, *SHORT_LIVED_JOB]
         self._log = log
         with log.open("ab") as output:
             self.process = subprocess.Popen(
@@ -94,15 +98,6 @@ def steady_producer(bootstrap: str, topic: str) -> Iterator[None]:
         stop.set()
         thread.join(DEADLINE_S)
         producer.close(timeout=DEADLINE_S)
-
-
-def commits(root: Path, table_format: str) -> int:
-    """Grows with each commit of the table in this directory."""
-    if table_format == "iceberg":
-        versions = [int(one.name[1:].split(".")[0]) for one in root.glob("metadata/v*.metadata.json")]
-        return max(versions, default=0)
-    committed = root / "_kwire" / "committed.json"
-    return committed.stat().st_mtime_ns if committed.exists() else 0
 
 
 def has_committed(driver: Driver, root: Path, table_format: str, before: int) -> bool:

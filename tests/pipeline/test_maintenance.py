@@ -22,8 +22,9 @@ from kwire.pipeline.lake.maintenance import Wanted, keep_up, upkeep_of
 from kwire.pipeline.lake.parquet import ParquetTable
 from kwire.pipeline.lake.parquet_upkeep import FILES_MIN, is_day_before, small_groups
 from kwire.pipeline.lake.tables import FORMATS, BatchMark, Partitioning, Table, open_lake
-from tests.support.jobs import run_job, warehouse_of
+from tests.support.jobs import run_job
 from tests.support.server import kwire_command
+from tests.support.spark import SHORT_LIVED_JOB, warehouse_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,8 +36,8 @@ in_spark = [
     pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
 ]
 
-# The clock that maintenance goes by: every snapshot of these tests is history.
-NOW = datetime.now(UTC) + timedelta(hours=1)
+# The clock that maintenance goes by: every snapshot of these tests is history, however late a run comes to them.
+NOW = datetime.now(UTC) + timedelta(days=1)
 FILE_BYTES = 1024 * 1024
 BATCH_ROWS = 4
 ALL_HISTORY_GONE = Wanted(history=timedelta(0))
@@ -119,19 +120,20 @@ class TestInSpark:
         return Filled(spark, request.param, name)
 
     def test_small_files_become_large_ones_and_rows_stay(self, filled: Filled) -> None:
-        for batch_id in range(7):
+        batches = FILES_MIN + 1
+        for batch_id in range(batches):
             filled.append(batch_id)
-        assert filled.file_count() >= 7
+        assert filled.file_count() >= batches
         assert any(" into 1" in line for line in filled.keep_up())
         assert filled.file_count() == 1
-        assert filled.offsets() == first(7)
+        assert filled.offsets() == first(batches)
         # What the table knows of its writer is still there: the last batch is not written twice, and the next one is.
         filled.table = filled.opened()
-        assert filled.table.last_mark("query") == BatchMark("query", 6, {"offsets": "6"})
-        filled.append(6)
-        filled.append(7)
-        assert filled.offsets() == first(8)
-        assert filled.opened().last_mark() == BatchMark("query", 7, {"offsets": "7"})
+        assert filled.table.last_mark("query") == BatchMark("query", batches - 1, {"offsets": str(batches - 1)})
+        filled.append(batches - 1)
+        filled.append(batches)
+        assert filled.offsets() == first(batches + 1)
+        assert filled.opened().last_mark() == BatchMark("query", batches, {"offsets": str(batches)})
 
     def test_old_days_are_dropped_and_no_others(self, filled: Filled) -> None:
         for batch_id, days_ago in enumerate((20, 8, 7, 0)):
@@ -173,8 +175,9 @@ class TestIceberg:
         assert (old.exists(), young.exists()) == (False, True)
         assert filled.offsets() == first(1)
 
-    # Two processes of Java, both at work.
-    @pytest.mark.long
+    # It waits for a process: the tests that share Spark go on in another worker.
+    @pytest.mark.xdist_group("spark-processes")
+    @pytest.mark.full("two Java processes at work for half a minute; the parquet test beside it runs in every effort")
     @pytest.mark.timeout(600)
     def test_a_writer_goes_on_beside_it(self, spark: "SparkSession", tmp_path: Path) -> None:
         """As it is in life: maintenance is another process, and the writer appends until it has ended."""
@@ -182,7 +185,7 @@ class TestIceberg:
         for batch_id in range(FILES_MIN):
             filled.append(batch_id)
         words = ["maintain", "--warehouse", warehouse_of(spark), "--topic", filled.name, "--history-hours", "0"]
-        words += ["--retain-days", "1000", "--master", "local[1]"]
+        words += ["--retain-days", "1000", "--master", "local[1]", *SHORT_LIVED_JOB]
         batches = FILES_MIN
         with (
             (tmp_path / "maintain.log").open("w+") as log,
@@ -223,7 +226,7 @@ class TestIceberg:
         assert f"{2 * FILES_MIN} files into 2" in lines
         assert filled.offsets() == first(2 * FILES_MIN)
 
-    @pytest.mark.long
+    @pytest.mark.full("upserts compete with maintenance until it ends, which takes half a minute")
     def test_an_upsert_and_maintenance_give_way_to_each_other(self, spark: "SparkSession") -> None:
         from kwire.pipeline.lake.upsert import PARTITIONING, TABLE_PROPERTIES, upsert
 

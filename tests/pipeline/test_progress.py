@@ -152,7 +152,7 @@ def test_a_signal_ends_the_job_also_when_the_server_is_gone(
     produce_values(server.bootstrap, "seen", [b"first"])
     options = {"kafka.bootstrap.servers": server.bootstrap, "subscribe": "seen", "startingOffsets": "earliest"}
     # So that it does not stay long behind this test.
-    options |= {"kafka.default.api.timeout.ms": "10000", "kafka.request.timeout.ms": "5000"}
+    options |= {"kafka.default.api.timeout.ms": "6000", "kafka.request.timeout.ms": "3000"}
     written: list[int] = []
 
     def write(batch: "DataFrame", batch_id: int) -> None:

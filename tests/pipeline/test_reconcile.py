@@ -14,8 +14,9 @@ from kwire.pipeline.columns import table_name
 from kwire.pipeline.reconcile.comparison import Comparison, Difference
 from tests.support.clients import DEADLINE_S, Topics, unique_name
 from tests.support.http_json import ask
-from tests.support.jobs import run_job, warehouse_of
+from tests.support.jobs import run_job
 from tests.support.server import KwireProcess
+from tests.support.spark import SharedSpark, settings_restored, warehouse_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,10 +69,28 @@ class World:
 
 
 @pytest.fixture(scope="module")
-def filled(
-    spark: "SparkSession", kwire: KwireProcess, topics: Topics, tmp_path_factory: pytest.TempPathFactory
+def module_spark(shared_spark: SharedSpark, tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
+    with shared_spark.session(tmp_path_factory.mktemp("spark")) as session:
+        yield session
+
+
+@pytest.fixture
+def spark(module_spark: "SparkSession") -> Iterator["SparkSession"]:
+    """One session for the tests of this module, because they share the table of `filled`."""
+    with settings_restored(module_spark):
+        yield module_spark
+
+
+@pytest.fixture(scope="module")
+def filled_once(
+    module_spark: "SparkSession", kwire: KwireProcess, topics: Topics, tmp_path_factory: pytest.TempPathFactory
 ) -> World:
-    return fill(spark, kwire, topics, tmp_path_factory.mktemp("filled"))
+    return fill(module_spark, kwire, topics, tmp_path_factory.mktemp("filled"))
+
+
+@pytest.fixture
+def filled(filled_once: World, spark: "SparkSession") -> World:
+    return filled_once
 
 
 @pytest.fixture

@@ -24,9 +24,11 @@ from kwire.pipeline.replay.source import Outlook
 from kwire.pipeline.replay.target import BY_KEY, KEEP, Target
 from kwire.pipeline.stopping import CleanStop
 from tests.support.clients import DEADLINE_S, Topics, produce_values, read_topic, unique_name
+from tests.support.effort import repetitions
 from tests.support.http_json import ask
-from tests.support.jobs import run_job, warehouse_of
+from tests.support.jobs import run_job
 from tests.support.server import POLL_INTERVAL_S, KwireProcess
+from tests.support.spark import SHORT_LIVED_JOB, warehouse_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,7 +41,7 @@ needs_spark = [
 ]
 
 PARTITIONS = 3
-KILLS = int(os.environ.get("KWIRE_TEST_KILLS", "1"))
+KILLS = repetitions(quick=1, full=1)
 PROCESS_S_MAX = 120
 
 
@@ -321,7 +323,7 @@ class World:
         return run_job("replay", *self.server, "--topic", topic, "--to", target, "--quiet", *more)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def world(spark: "SparkSession", kwire: KwireProcess) -> World:
     return World(kwire, warehouse_of(spark))
 
@@ -518,7 +520,9 @@ class TestFromSpark:
         assert world.replay("not-there", target, "--files", str(tmp_path)) == 2
         assert f"there are no events of not-there in {tmp_path}" in capfd.readouterr().err
 
-    @pytest.mark.long
+    # It waits for jobs, which are processes of their own: the tests that share Spark go on in another worker.
+    @pytest.mark.xdist_group("spark-processes")
+    @pytest.mark.full("starts Java four times; test_lake_kill.py kills a driver in every run")
     def test_a_replay_that_is_killed_again_and_again_ends_with_every_record_once(
         self, world: World, topics: Topics, tmp_path: Path
     ) -> None:
@@ -528,7 +532,7 @@ class TestFromSpark:
         world.lake(topic)
         words = [
             *("pipeline", "replay", *world.server, "--topic", topic, "--to", target, "--quiet"),
-            *("--checkpoint", str(tmp_path / "note.json"), "--conf", "spark.driver.memory=512m"),
+            *("--checkpoint", str(tmp_path / "note.json"), *SHORT_LIVED_JOB),
         ]
         draw = random.Random()
         for kill in range(KILLS):

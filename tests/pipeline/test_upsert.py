@@ -16,8 +16,9 @@ from kwire.pipeline.lake.iceberg import IcebergLake, IcebergTable
 from kwire.pipeline.lake.tables import BatchMark
 from kwire.pipeline.lake.upsert import PARTITIONING, TABLE_PROPERTIES, merge_statement, upsert
 from tests.support.clients import DEADLINE_S, Topics, produce_values
-from tests.support.jobs import run_job, warehouse_of
+from tests.support.jobs import run_job
 from tests.support.server import KwireProcess
+from tests.support.spark import warehouse_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

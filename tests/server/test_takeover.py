@@ -68,6 +68,14 @@ class Server:
         return one
 
 
+@pytest.fixture
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shorter bounds, for tests that wait until one has passed."""
+    monkeypatch.setattr("kwire.server.takeover.SWEEP_SECONDS", 0.1)
+    monkeypatch.setattr("kwire.server.takeover.LINGER_SECONDS", 0.5)
+    monkeypatch.setattr("kwire.server.takeover.GOODBYE_SECONDS", 0.5)
+
+
 @asynccontextmanager
 async def server(send_timeout_ms: int = 30_000) -> AsyncIterator[Server]:
     takeovers = TakeOvers(StreamMetrics(), send_timeout_ms, 30_000)
@@ -173,6 +181,7 @@ def test_a_session_is_told_when_the_client_takes_bytes_again(run: Callable[..., 
     test()
 
 
+@pytest.mark.usefixtures("short_waits")
 @in_uvloop
 async def test_a_client_that_takes_nothing_for_too_long_is_cut_off() -> None:
     async with server(send_timeout_ms=500) as one, raw_connection(one.port) as (_, writer):
@@ -213,6 +222,7 @@ async def test_the_last_words_arrive_although_the_client_goes_on_sending() -> No
         await until(lambda: one.handled)
 
 
+@pytest.mark.usefixtures("short_waits")
 @in_uvloop
 async def test_who_does_not_close_after_the_last_words_is_cut_off() -> None:
     async with server() as one, raw_connection(one.port) as (reader, writer):
@@ -222,6 +232,7 @@ async def test_who_does_not_close_after_the_last_words_is_cut_off() -> None:
         await until(lambda: one.handled)
 
 
+@pytest.mark.usefixtures("short_waits")
 @pytest.mark.parametrize("call", ["received", "tick", "stop"])
 @in_uvloop
 async def test_a_session_that_fails_ends_its_own_connection(call: str, caplog: pytest.LogCaptureFixture) -> None:
@@ -238,6 +249,7 @@ async def test_a_session_that_fails_ends_its_own_connection(call: str, caplog: p
         assert "a stream failed" in caplog.text
 
 
+@pytest.mark.usefixtures("short_waits")
 @in_uvloop
 async def test_everybody_hears_a_goodbye_when_the_server_stops_and_nobody_holds_it_up() -> None:
     async with server() as one, raw_connection(one.port) as (reader, writer), raw_connection(one.port) as (_, stuck):
@@ -299,6 +311,7 @@ async def test_who_never_ends_the_head_of_a_request_is_cut_off(tmp_path: Path, m
                 await asyncio.wait_for(reader.read(), WAIT_S)
 
 
+@pytest.mark.usefixtures("short_waits")
 @in_uvloop
 async def test_many_hear_a_goodbye_and_nobody_waits_long_for_a_turn_of_the_loop(
     monkeypatch: pytest.MonkeyPatch,

@@ -34,6 +34,7 @@ from storage.errors import (
 )
 from storage.format import CREATE_TIME, GZIP, HEADER, LOG_APPEND_TIME, LZ4, NONE, SNAPPY, ZSTD
 from tests.support.batches import NOW_MS, make_batch
+from tests.support.effort import examples
 
 CODECS = [NONE, GZIP, SNAPPY, LZ4, ZSTD]
 BUDGET_BYTES = 1024 * 1024
@@ -143,7 +144,7 @@ def test_the_append_time_is_stamped_on_every_record() -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(given_records=st.lists(records, min_size=1, max_size=8), base_offset=st.integers(0, 2**50))
 def test_records_survive_the_round_trip(codec: int, given_records: list[Record], base_offset: int) -> None:
     batch = memoryview(build_batch(given_records, base_offset=base_offset, compression=codec))
@@ -154,7 +155,7 @@ def test_records_survive_the_round_trip(codec: int, given_records: list[Record],
 
 
 @pytest.mark.parametrize("codec", CODECS)
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(given_records=st.lists(records, min_size=1, max_size=8))
 def test_kafka_python_reads_what_we_build(codec: int, given_records: list[Record]) -> None:
     batch = build_batch(given_records, compression=codec, producer_id=3, producer_epoch=1, base_sequence=4)
@@ -166,7 +167,7 @@ def test_kafka_python_reads_what_we_build(codec: int, given_records: list[Record
 
 
 @pytest.mark.parametrize("codec", CODECS)
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(given_records=st.lists(records, min_size=1, max_size=8))
 def test_we_read_what_kafka_python_builds(codec: int, given_records: list[Record]) -> None:
     builder = DefaultRecordBatchBuilder(
@@ -305,7 +306,7 @@ def test_times_are_looked_for_within_a_budget(codec: int) -> None:
     assert bytes(batch) == before
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(payload=st.binary(max_size=80), count=st.integers(1, 6))
 def test_times_of_random_records_are_read_or_refused(payload: bytes, count: int) -> None:
     template = make_batch()

@@ -14,8 +14,9 @@ from storage.format import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from storage.transaction_fates import ABORT, COMMIT
 from tests.support.batches import NOW_MS
 from tests.support.compactable import DAY_MS, CompactableFolder
+from tests.support.effort import repetitions
 
-SEEDS = 60
+SEEDS = repetitions(quick=20, full=60)
 ROUNDS = 6
 KEYS = 12
 

@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 from storage.compression import compress, decompress
 from storage.errors import BudgetExceeded, DecompressionFailed, UnsupportedCompression
 from storage.format import GZIP, LZ4, SNAPPY, ZSTD
+from tests.support.effort import examples
 
 CODECS = [GZIP, SNAPPY, LZ4, ZSTD]
 MEBIBYTE = 1024 * 1024
 
 
 @pytest.mark.parametrize("codec", CODECS)
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(data=st.binary(max_size=300), repeats=st.integers(1, 2000))
 def test_what_goes_in_comes_out(codec: int, data: bytes, repeats: int) -> None:
     data = data * repeats
@@ -37,7 +38,7 @@ def test_the_budget_is_exact(codec: int) -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(data=st.binary(max_size=200))
 def test_random_bytes_are_refused_cleanly(codec: int, data: bytes) -> None:
     with suppress(DecompressionFailed, BudgetExceeded):

@@ -1,7 +1,7 @@
 """A crash at any call to the operating system, by kill or by power cut: what was acknowledged is there, once, in order.
 
-The runs are random and named by a seed; KWIRE_TEST_SEED repeats them, KWIRE_TEST_CRASHES asks for more of them. That
-the check can fail is shown by planting the mistakes it is there for.
+The runs are random and named by a seed; KWIRE_TEST_SEED repeats them. That the check can
+fail is shown by planting the mistakes it is there for.
 """
 
 import os
@@ -20,9 +20,10 @@ import storage.walk
 from storage.files import BytesLike
 from tests.end_to_end.seeds import announced_seed
 from tests.support.crash_world import CrashWorld, Plan
+from tests.support.effort import repetitions
 from tests.support.simulated_disk import Crashed, SimulatedFiles
 
-CRASHES = int(os.environ.get("KWIRE_TEST_CRASHES", "2000"))
+CRASHES = repetitions(quick=400, full=2000)
 CRASHES_WITH_FAULTS = CRASHES // 4
 # Enough to meet each of the planted mistakes; the first seed that finds it ends the search.
 PLANTED_RUNS_MAX = 1500

@@ -11,6 +11,7 @@ from storage.errors import DiskFailure, JournalDamaged, StorageFailed
 from storage.files import Files
 from storage.journal import FRAME_BYTES_MAX, MAGIC, Journal
 from tests.support.batches import UnsyncedFiles
+from tests.support.effort import examples
 from tests.support.faulty_files import FaultyFiles
 
 
@@ -212,7 +213,7 @@ def test_nothing_and_too_much_are_refused(tmp_path: Path) -> None:
     assert replay(tmp_path / "journal") == [b"one"]
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.lists(st.lists(st.binary(max_size=600), min_size=1, max_size=4), max_size=6))
 def test_any_records_come_back(tmp_path_factory: pytest.TempPathFactory, groups: list[list[bytes]]) -> None:
     path = tmp_path_factory.mktemp("journal") / "journal"
@@ -220,7 +221,7 @@ def test_any_records_come_back(tmp_path_factory: pytest.TempPathFactory, groups:
     assert replay(path) == [record for group in groups for record in group]
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     before=st.lists(st.integers(1, 700), min_size=1, max_size=3),
     size=st.integers(1, 3000),

@@ -17,6 +17,7 @@ from storage.producers import WINDOW_BATCHES
 from storage.recovery import open_log
 from storage.settings import LogSettings
 from tests.support.batches import NOW_MS, LaterJobs, split_batches
+from tests.support.effort import examples
 from tests.support.rewriting import batches_of
 from tests.support.simulated_disk import SimulatedDisk, SimulatedFiles
 
@@ -328,4 +329,4 @@ class LogLife(RuleBasedStateMachine):
 
 
 TestLogLife = LogLife.TestCase
-TestLogLife.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+TestLogLife.settings = settings(max_examples=examples(80), stateful_step_count=40, deadline=None)

@@ -12,6 +12,7 @@ import pytest
 
 from storage.errors import DiskFailure
 from storage.log import Log
+from tests.support.effort import repetitions
 from tests.support.moving import (
     FOLDER,
     ID,
@@ -29,7 +30,9 @@ from tests.support.moving import (
 from tests.support.simulated_disk import Crashed, SimulatedDisk
 
 # What a power cut leaves is a matter of chance.
-SEEDS = 4
+SEEDS = repetitions(quick=2, full=4)
+# Enough to meet each of the planted mistakes.
+PLANTED_SEEDS = 4
 # Of the pairs of crashes not all are tried: they are many.
 SECOND_CRASH_STEP = 5
 
@@ -173,7 +176,7 @@ def without_a_look_at_the_note(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def crash_everywhere(is_power_cut: bool) -> None:
-    for seed in range(SEEDS):
+    for seed in range(PLANTED_SEEDS):
         for number in range(1, call_count(is_power_cut)):
             history = History(is_power_cut)
             disk = crashed_at(number, history)

@@ -27,6 +27,7 @@ from storage.format import (
 )
 from storage.recompression import unfold
 from tests.support.batches import NOW_MS, make_batch
+from tests.support.effort import examples
 
 CODECS = [NONE, GZIP, SNAPPY, LZ4, ZSTD]
 BUDGET_BYTES = 1024 * 1024
@@ -72,7 +73,7 @@ def plain(record: Record) -> tuple[Any, ...]:
     return (record.offset, record.key, record.value, record.timestamp_ms, [tuple(one) for one in record.headers])
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(
     given_records=record_lists,
     source=codecs,

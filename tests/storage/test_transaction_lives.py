@@ -1,9 +1,8 @@
 """Random lives of a log with transactions against a list that remembers everything: what readers see is the same.
 
-KWIRE_TEST_SEED repeats a run, KWIRE_TEST_LIVES asks for more of them.
+KWIRE_TEST_SEED repeats a run.
 """
 
-import os
 from dataclasses import dataclass, field
 from random import Random
 
@@ -21,10 +20,11 @@ from storage.settings import LogSettings
 from storage.transactions import AbortedTransaction
 from tests.end_to_end.seeds import announced_seed
 from tests.support.batches import NOW_MS, LaterJobs
+from tests.support.effort import repetitions
 from tests.support.simulated_disk import SimulatedDisk, SimulatedFiles
 from tests.support.transactional import committed_values
 
-LIVES = int(os.environ.get("KWIRE_TEST_LIVES", "60"))
+LIVES = repetitions(quick=15, full=60)
 STEPS = 150
 DIRECTORY = "/data/life-0"
 KEYS = [b"a", b"b", b"c"]

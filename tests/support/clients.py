@@ -8,7 +8,7 @@ from typing import Any
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, OffsetSpec, TopicPartition
 
 CODECS = ("gzip", "snappy", "lz4", "zstd")
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 # A poll that ends before the group is joined makes kafka-python join anew, for ever if every poll is too short.
 POLL_MS = 1_000
 

@@ -156,6 +156,8 @@ class CrashWorld:
             self.sync(is_quiet=True)
             for log, ledger in zip(self.logs, self.ledgers, strict=True):
                 self.send_again(log, ledger)
+            if self.is_everything_synced():
+                break
         for log, ledger in zip(self.logs, self.ledgers, strict=True):
             assert log.synced_offset == log.log_end_offset, f"{ledger.name}: a sync left something behind"
             assert not any(producer.unplaced() for producer in ledger.producers), f"{ledger.name}: a batch got no place"
@@ -168,6 +170,12 @@ class CrashWorld:
         assert self.store.was_clean, "a clean stop left no sign of it"
         for ledger in self.ledgers:
             self.acknowledged_count += len(ledger.promised)
+
+    def is_everything_synced(self) -> bool:
+        """Whether another round would send and sync nothing."""
+        return all(log.synced_offset == log.log_end_offset for log in self.logs) and not any(
+            producer.unplaced() for ledger in self.ledgers for producer in ledger.producers
+        )
 
     def spoil(self) -> bool:
         """After a life without a crash: change one bit of a promised batch, restart, and see what is lost by it."""

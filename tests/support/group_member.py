@@ -19,7 +19,7 @@ PROGRAMS: dict[str, tuple[str, ...]] = {
     "aiokafka": (*PYTHON_MEMBER, "tests.support.group_members.with_aiokafka"),
     "java": (str(REPOSITORY / "compat" / "java" / "group_member"),),
 }
-END_TIMEOUT_S = 30.0
+END_TIMEOUT_S = 60.0
 OUTPUT_TAIL_LINES = 40
 
 

@@ -1,6 +1,7 @@
 """The lake job as tests run it, and what must be in a table: the log itself, read by a plain consumer."""
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kwire.pipeline.lake import job
@@ -52,15 +53,19 @@ class LakeUnderTest:
         return [log_row_of(row) for row in self.rows(name)]
 
 
-def warehouse_of(spark: "SparkSession") -> str:
-    """The directory that the session's catalog is in."""
-    return (spark.conf.get("spark.sql.catalog.lake.warehouse") or "").removeprefix("file://")
-
-
 def lake_arguments(kwire: KwireProcess, warehouse: str, table_format: str, *topics: str) -> list[str]:
     named = [part for topic in topics for part in ("--topic", topic)]
     server = ["--bootstrap", kwire.bootstrap, "--http", kwire.http_url]
     return [*server, *named, "--warehouse", warehouse, "--format", table_format, "--quiet"]
+
+
+def commits(root: Path, table_format: str = "iceberg") -> int:
+    """A number that grows with each commit of the table in this directory."""
+    if table_format == "iceberg":
+        versions = [int(one.name[1:].split(".")[0]) for one in root.glob("metadata/v*.metadata.json")]
+        return max(versions, default=0)
+    committed = root / "_kwire" / "committed.json"
+    return committed.stat().st_mtime_ns if committed.exists() else 0
 
 
 def log_row_of(row: dict[str, Any]) -> LogRow:

@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.support.server import HOST, KwireProcess
 
-HTTP_TIMEOUT_S = 20.0
+HTTP_TIMEOUT_S = 40.0
 
 
 class RestError(Exception):

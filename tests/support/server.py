@@ -17,15 +17,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from tests.support.ports import unused_port
+
 HOST = "127.0.0.1"
-READY_TIMEOUT_S = 30.0
-STOP_TIMEOUT_S = 20.0
+# Bounds are generous: a busy machine is slow, and only a failing test waits for them.
+READY_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 40.0
+WAIT_TIMEOUT_S = 40.0
 POLL_INTERVAL_S = 0.02
+# Stands for a port that the test chooses; 0 is one that the server chooses.
+ANY_PORT = -1
 OUTPUT_TAIL_BYTES = 8 * 1024
-# What every test server gets unless the test says otherwise: a group of one should not wait three seconds for company,
-# and who waits for the end of an abandoned transaction not ten.
+# Settings of every test server unless the test overrides them: the first member of a group does not wait three seconds
+# for others, members may ask for sessions shorter than six seconds, those of consumer groups send a heartbeat, and so
+# learn what changed, more often than every five seconds, and abandoned transactions are looked for more often than
+# every ten.
 TEST_SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "1000",
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.consumer.heartbeat.interval.ms": "300",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
 }
 
@@ -51,7 +62,7 @@ class ServerFailed(AssertionError):
     """The server did not do what every server must: start, stop, keep running."""
 
 
-def wait_until(condition: Callable[[], Value], what: str, timeout_s: float = 20.0) -> Value:
+def wait_until(condition: Callable[[], Value], what: str, timeout_s: float = WAIT_TIMEOUT_S) -> Value:
     """Ask `condition` again and again until its answer is true, and return that answer."""
     deadline = time.monotonic() + timeout_s
     while True:
@@ -77,8 +88,9 @@ def started_processes() -> list["KwireProcess"]:
 class KwireProcess:
     """One server and its data directory.
 
-    Ports left at 0 are chosen by the first start and kept by every later one, so clients find the server again after a
-    kill. A port of None, or names_data_dir=False, leaves the flag out: the value then comes from a configuration file.
+    Ports stay the same over restarts, so that clients find the server again after a kill. A port of 0 is chosen by the
+    server at its first start. A port of None, or names_data_dir=False, leaves the flag out: the value then comes from a
+    configuration file.
     """
 
     def __init__(
@@ -87,8 +99,8 @@ class KwireProcess:
         *,
         settings: Mapping[str, str] | None = None,
         env: Mapping[str, str] | None = None,
-        kafka_port: int | None = 0,
-        http_port: int | None = 0,
+        kafka_port: int | None = ANY_PORT,
+        http_port: int | None = ANY_PORT,
         data_dir: Path | None = None,
         names_data_dir: bool = True,
         arguments: Sequence[str] = (),
@@ -98,8 +110,8 @@ class KwireProcess:
         self.settings = {**TEST_SETTINGS, **(settings or {})}
         self.env = dict(env or {})
         self.arguments = list(arguments)
-        self.kafka_port = kafka_port
-        self.http_port = http_port
+        self.kafka_port = unused_port() if kafka_port == ANY_PORT else kafka_port
+        self.http_port = unused_port() if http_port == ANY_PORT else http_port
         self.names_data_dir = names_data_dir
         self.ready_line = ""
         self.stdout_path = directory / "stdout.log"

@@ -12,7 +12,7 @@ import errno
 import os
 from collections import defaultdict
 from collections.abc import Sequence
-from functools import partial
+from functools import lru_cache, partial
 from random import Random
 from typing import Final
 
@@ -27,6 +27,8 @@ from tests.support.simulated_nodes import (
 )
 
 _FD_FIRST: Final = 1000
+# Paths whose parts are remembered: every call looks one up.
+_PATHS_MAX: Final = 10_000
 # How much of what was not synced a power cut keeps and tears; the ends are as likely as the middle.
 _KEPT_SHARES: Final = (0.0, 0.3, 0.7, 1.0)
 _TORN_SHARES: Final = (0.0, 0.0, 0.3)
@@ -180,9 +182,10 @@ class SimulatedDisk:
 
     def find(self, path: str) -> Node | None:
         node: Node | None = self.root
-        for name in path.split("/"):
-            if name:
-                node = node.names.get(name) if isinstance(node, SimulatedFolder) else None
+        for name in _names_in(path):
+            if not isinstance(node, SimulatedFolder):
+                return None
+            node = node.names.get(name)
         return node
 
     def folder(self, path: str) -> SimulatedFolder:
@@ -242,6 +245,11 @@ class SimulatedDisk:
         """A sync of the whole file system failed; whatever was dirty is lost, and nobody will say so again."""
         for file in self.files():
             file.give_up_dirty()
+
+
+@lru_cache(maxsize=_PATHS_MAX)
+def _names_in(path: str) -> tuple[str, ...]:
+    return tuple(name for name in path.split("/") if name)
 
 
 def void(_: object) -> None:

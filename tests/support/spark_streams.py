@@ -7,19 +7,20 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 STREAM_TIMEOUT_S = 60
+# A consumer that reads records again waits for the fetch that it has sent ahead; the default is half a second.
+PROMPT_FETCHES = {"kafka.fetch.max.wait.ms": "20"}
 
 
 def source(spark: "SparkSession", bootstrap: str, **options: str) -> "DataFrame":
     """A batch: what the topics hold now, between two ends."""
-    reader = spark.read.format("kafka").option("kafka.bootstrap.servers", bootstrap)
+    reader = spark.read.format("kafka").option("kafka.bootstrap.servers", bootstrap).options(**PROMPT_FETCHES)
     return reader.options(**options).load()
 
 
 def values(frame: "DataFrame") -> list[bytes]:
-    return [
-        bytes(row["value"])
-        for row in frame.select("value", "partition", "offset").orderBy("partition", "offset").collect()
-    ]
+    """The values in the order of partitions and offsets."""
+    rows = frame.select("partition", "offset", "value").collect()
+    return [bytes(value) for _, _, value in sorted(rows, key=lambda row: (row["partition"], row["offset"]))]
 
 
 class Stream:
@@ -35,7 +36,7 @@ class Stream:
     def start(self, **trigger: Any) -> Any:
         reader = self.spark.readStream.format("kafka").option("kafka.bootstrap.servers", self.bootstrap)
         writer = (
-            reader.options(**self.options)
+            reader.options(**{**PROMPT_FETCHES, **self.options})
             .load()
             .writeStream.format("parquet")
             .option("checkpointLocation", self.checkpoint)

@@ -28,27 +28,32 @@ BATCH_HEADER_BYTES = 12
 
 def states_told(bootstrap: str, transactional_ids: Collection[str]) -> dict[str, str]:
     """By transactional id; waits for a server that is still reading its log."""
-
-    def told() -> dict[str, str]:
-        try:
-            described = admin.describe_transactions(list(transactional_ids))
-        except KafkaError as error:
-            if error.retriable:
-                return {}
-            raise
-        return {name: str(one.state.value) for name, one in described.items()}
-
     admin = KafkaAdminClient(bootstrap_servers=bootstrap)
     try:
-        return wait_until(told, "the coordinator answers")
+        return wait_until(lambda: _states(admin, transactional_ids), "the coordinator answers")
     finally:
         admin.close()
 
 
 def wait_for_state(bootstrap: str, transactional_id: str, state: str) -> None:
-    wait_until(
-        lambda: states_told(bootstrap, [transactional_id])[transactional_id] == state, f"{transactional_id} is {state}"
-    )
+    admin = KafkaAdminClient(bootstrap_servers=bootstrap)
+    try:
+        wait_until(
+            lambda: _states(admin, [transactional_id]).get(transactional_id) == state, f"{transactional_id} is {state}"
+        )
+    finally:
+        admin.close()
+
+
+def _states(admin: KafkaAdminClient, transactional_ids: Collection[str]) -> dict[str, str]:
+    """By transactional id; empty while the server is still reading its log."""
+    try:
+        described = admin.describe_transactions(list(transactional_ids))
+    except KafkaError as error:
+        if error.retriable:
+            return {}
+        raise
+    return {name: str(one.state.value) for name, one in described.items()}
 
 
 def states_on_disk(data_dir: Path) -> dict[str, str]:

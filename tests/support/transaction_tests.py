@@ -285,10 +285,8 @@ class TransactionTests:
         assert_reads(family, topic, numbered("kept", 3))
         assert_reads(family, only_aborted, [])
 
-    def test_a_killed_server_finds_every_state_again(
-        self, start_kwire: Callable[..., KwireProcess], families: Connect
-    ) -> None:
-        process = start_kwire()
+    def test_a_killed_server_finds_every_state_again(self, killable: KwireProcess, families: Connect) -> None:
+        process = killable
         family = families(process.bootstrap)
         topic = new_topic(process)
         states = ("Empty", "Ongoing", "CompleteCommit", "CompleteAbort")
@@ -317,9 +315,9 @@ class TransactionTests:
         )
 
     def test_a_server_killed_while_it_ends_a_transaction_ends_it_when_it_is_back(
-        self, start_kwire: Callable[..., KwireProcess], families: Connect
+        self, killable: KwireProcess, families: Connect
     ) -> None:
-        process = start_kwire()
+        process = killable
         family = families(process.bootstrap)
         topic, transactional_id = new_topic(process, WIDE_PARTITIONS), unique_name("txn")
         producer = family.producer(transactional_id)

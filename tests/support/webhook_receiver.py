@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from tests.support.ports import unused_port
+
 HOST = "127.0.0.1"
 WAIT_S = 20.0
 CERTIFICATE = Path(__file__).parent / "tls" / "receiver.pem"
@@ -49,7 +51,7 @@ class Receiver:
         self.reply: Callable[[Got], Reply] = lambda got: Reply()
         self.requests: list[Got] = []
         self.connection_count = 0
-        self.port = 0
+        self.port = unused_port()
         self._tls = tls
         self._server: asyncio.Server | None = None
         self._changed = asyncio.Condition()
@@ -68,7 +70,6 @@ class Receiver:
         self._server = await asyncio.start_server(
             self._begin, HOST, self.port, ssl=self._tls, reuse_address=True, limit=BODY_BYTES_MAX
         )
-        self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
         """Gone as after a kill: connections end in the middle."""

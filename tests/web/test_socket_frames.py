@@ -33,6 +33,7 @@ from kwire.web.socket_frames import (
     unmasked,
     unmasked_slowly,
 )
+from tests.support.effort import examples
 
 BOUND = 100_000
 HEAD_BYTES_MAX = 14
@@ -196,7 +197,7 @@ frames_with_flaws = st.lists(
 
 @given(frames_with_flaws | st.binary(max_size=300))
 @example(b"\x00\xfe\x01")
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_the_websockets_package_finds_the_same_frames_and_the_same_flaws(data: bytes) -> None:
     found, reader = read(data)
     if any(opcode == CLOSE for opcode, _ in found) or (reader.failure is not None and reader.failure.code == 1007):

@@ -1,5 +1,8 @@
 """Every message and every stored record in every version, and a message of our own that has a field of every kind."""
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import pytest
@@ -23,6 +26,7 @@ from kwire.wire.types import (
     UInt32,
     Uuid,
 )
+from tests.end_to_end.seeds import announced_seed
 
 REQUESTS_AND_RESPONSES: list[type[Any]] = [cls for api in APIS.values() for cls in (api.request, api.response)]
 RECORDS: list[type[Any]] = list(
@@ -36,7 +40,34 @@ def case_names(cases: list[tuple[type[Any], int]]) -> list[str]:
     return [f"{cls.__name__}-{version}" for cls, version in cases]
 
 
-in_every_version = pytest.mark.parametrize(("cls", "version"), CASES, ids=case_names(CASES))
+def by_message(cases: Sequence[tuple[type[Any], int]]) -> pytest.MarkDecorator:
+    """Parametrises a test over messages: `cls`, and `versions` with all versions that `cases` has of it.
+
+    One test for each message and version would spend more time on starting tests than on checking messages.
+    """
+    versions: dict[type[Any], list[int]] = {}
+    for cls, version in cases:
+        versions.setdefault(cls, []).append(version)
+    return pytest.mark.parametrize(("cls", "versions"), versions.items(), ids=[cls.__name__ for cls in versions])
+
+
+every_message = by_message(CASES)
+
+
+@contextmanager
+def checking(cls: type[Any], version: int) -> Iterator[None]:
+    """Adds the message, the version and the seed to any error: a test checks many versions."""
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(f"{cls.__name__} in version {version}; repeat with KWIRE_TEST_SEED={run_seed()}")
+        raise
+
+
+@cache
+def run_seed() -> int:
+    """The seed of everything random in this run, except the examples of hypothesis."""
+    return announced_seed()
 
 
 @struct()

@@ -3,24 +3,30 @@
 Scalars are chosen from lists that lean to where encodings change (127 and 128 are the border between one and two bytes
 of a compact length; large records leave the encoder as parts of their own): there are hundreds of messages to try, and
 choosing is much faster than inventing. `invented` is for the tests that can take their time.
+
+`drawn` chooses without hypothesis, whose start takes longer than checking a message in one version.
 """
 
+from collections.abc import Sequence
 from functools import cache
+from random import Random
 from typing import Any, TypeVar
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from kwire.wire import types
 from kwire.wire.codec import SMALL_RECORDS_BYTES
 from kwire.wire.schema import ArrayKind, Field, Kind, Struct, message_of
 from kwire.wire.types import Fixed, Varlen
+from tests.wire.cases import run_seed
 
 M = TypeVar("M")
 
-# There are some six hundred cases, so each one gets few examples; a slow machine is no failure.
+# There are about two hundred messages, so each one gets few examples. Slow drawing is not a failure.
 FEW = settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 DRAWN_COUNT = 3
+AGREEMENT_COUNT = 6
 LIST_LENGTH_MAX = 3
 # The bits of an integer by its format character; capitals are unsigned.
 INTEGER_BITS = {"b": 8, "h": 16, "H": 16, "i": 32, "I": 32, "q": 64}
@@ -56,21 +62,49 @@ def instances(cls: type[M], version: int) -> st.SearchStrategy[M]:
     return made
 
 
-def drawn(cls: type[M], version: int) -> list[M]:
-    """A few such objects, the same ones all through a run, for tests that do much with each of them."""
-    if (cls, version) not in _drawn:
-        kept = _drawn[cls, version] = []
-
-        @settings(FEW, max_examples=DRAWN_COUNT, database=None)
-        @given(instances(cls, version))
-        def keep(message: M) -> None:
-            kept.append(message)
-
-        keep()
-    return _drawn[cls, version]
+def instances_of_any(cls: type[M], versions: Sequence[int]) -> st.SearchStrategy[tuple[int, M]]:
+    """One of the versions, and any object that `cls` can be in it."""
+    return st.sampled_from(versions).flatmap(lambda version: st.tuples(st.just(version), instances(cls, version)))
 
 
-_drawn: dict[tuple[type[Any], int], list[Any]] = {}
+def drawn(cls: type[M], version: int, count: int = DRAWN_COUNT) -> list[M]:
+    """The smallest such object and random ones; `run_seed` decides which."""
+    kind, chance = message_of(cls).struct, Random(f"{cls.__name__} {version} {run_seed()}")
+    smallest: M = _drawn_struct(kind, version, None)
+    return [smallest, *(_drawn_struct(kind, version, chance) for _ in range(count - 1))]
+
+
+def _drawn_struct(kind: Struct, version: int, chance: Random | None) -> Any:
+    """An object of random values, or of the first choice of each field."""
+    return kind.make(**{f.name: _drawn_field(f, version, chance) for f in kind.fields if version in f.versions})
+
+
+def _drawn_field(f: Field, version: int, chance: Random | None) -> Any:
+    further = _further(f, version)
+    if isinstance(f.kind, Fixed | Varlen):
+        return _chosen([*further, *_scalars(f.kind)], chance)
+    position = 0 if chance is None else chance.randrange(len(further) + 1)
+    if position < len(further):
+        return further[position]
+    if isinstance(f.kind, Struct):
+        return _drawn_struct(f.kind, version, chance)
+    element = f.kind.element
+    length = 0 if chance is None else chance.randint(0, LIST_LENGTH_MAX)
+    if isinstance(element, Struct):
+        return [_drawn_struct(element, version, chance) for _ in range(length)]
+    return [_chosen(_scalars(element), chance) for _ in range(length)]
+
+
+def _chosen(choices: list[Any], chance: Random | None) -> Any:
+    return choices[0] if chance is None else chance.choice(choices)
+
+
+def _further(f: Field, version: int) -> list[Any]:
+    """What a field can be besides any value of its kind: null, and the default of a tagged field.
+
+    A tagged field at its default takes another way through the encoder.
+    """
+    return [None] * (version in f.nullable) + [f.default] * (f.tag is not None and f.default is not list)
 
 
 def invented(kind: Kind) -> st.SearchStrategy[Any]:
@@ -96,8 +130,7 @@ def _structs(kind: Struct, version: int) -> st.SearchStrategy[Any]:
 
 
 def _fields(f: Field, version: int) -> st.SearchStrategy[Any]:
-    # A tagged field at its default takes another way through the encoder.
-    further = [None] * (version in f.nullable) + [f.default] * (f.tag is not None and f.default is not list)
+    further = _further(f, version)
     if isinstance(f.kind, Struct):
         return st.one_of(*map(st.just, further), _structs(f.kind, version))
     if isinstance(f.kind, ArrayKind):
@@ -112,6 +145,7 @@ def _arrays(kind: ArrayKind, version: int) -> st.SearchStrategy[list[Any]]:
     return st.lists(values, max_size=LIST_LENGTH_MAX)
 
 
+@cache
 def _scalars(kind: Fixed | Varlen) -> list[Any]:
     if kind in CHOICES:
         return CHOICES[kind]

@@ -28,6 +28,7 @@ from storage.batch import Record, build_batch, check_batch, check_keys, check_re
 from storage.compression import decompress
 from storage.errors import StorageError
 from storage.format import CRC_POSITION, CRC_START, GZIP, LZ4, NONE, SNAPPY, ZSTD
+from tests.support.effort import examples
 from tests.wire.cases import CASES, sample
 from tests.wire.strategies import FEW, instances
 
@@ -107,7 +108,7 @@ def spoilt_messages(draw: st.DrawFn) -> tuple[type[Any], int, bytes]:
     return cls, version, spoilt(encoded, draw(changes), other)
 
 
-@settings(FEW, max_examples=150)
+@settings(FEW, max_examples=examples(150))
 @given(spoilt_messages())
 def test_a_spoilt_message_is_refused_or_read_and_the_specification_agrees(case: tuple[type[Any], int, bytes]) -> None:
     cls, version, data = case
@@ -133,7 +134,7 @@ def spoilt_streams(draw: st.DrawFn) -> bytes:
     return frame + damaged + frame
 
 
-@settings(FEW, max_examples=150)
+@settings(FEW, max_examples=examples(150))
 @given(spoilt_streams(), st.integers(1, 700))
 def test_a_connection_reads_spoilt_frames_or_refuses_them_and_loses_no_memory(data: bytes, piece_bytes: int) -> None:
     memory = ReceiveMemory(MEMORY_BYTES)
@@ -163,7 +164,7 @@ def _read_all(connection: ServerConnection) -> None:
         connection.reader.settle()
 
 
-@settings(FEW, max_examples=100)
+@settings(FEW, max_examples=examples(100))
 @given(st.sampled_from([ConsumerProtocolSubscription, ConsumerProtocolAssignment]), st.integers(0, 3), st.data())
 def test_spoilt_blobs_of_consumers_are_refused_or_read(cls: type[Any], version: int, data: st.DataObject) -> None:
     blob = spoilt(encode_message(data.draw(instances(cls, version)), version), data.draw(changes))
@@ -190,7 +191,7 @@ RECORDS = [
 ]
 
 
-@settings(FEW, max_examples=150)
+@settings(FEW, max_examples=examples(150))
 @given(st.sampled_from([NONE, GZIP, SNAPPY, LZ4, ZSTD]), changes)
 def test_a_spoilt_batch_is_read_or_refused_by_everyone_who_looks_at_it(codec: int, made: list[Change]) -> None:
     view = sealed(spoilt(bytes(build_batch(RECORDS, compression=codec)), made))
@@ -205,7 +206,7 @@ def test_a_spoilt_batch_is_read_or_refused_by_everyone_who_looks_at_it(codec: in
             continue
 
 
-@settings(FEW, max_examples=100)
+@settings(FEW, max_examples=examples(100))
 @given(st.sampled_from([GZIP, SNAPPY, LZ4, ZSTD]), changes, st.integers(0, 200))
 def test_a_spoilt_payload_never_unfolds_beyond_its_budget(codec: int, made: list[Change], budget_bytes: int) -> None:
     payload = bytes(build_batch(RECORDS, compression=codec))[61:]

@@ -18,7 +18,7 @@ from kwire.wire.schema import Api, message_of
 from tests.support.java import kafka_libs
 from tests.support.message_oracle import CLIENT_ID, CORRELATION_ID, MessageOracle, message_jars
 from tests.wire import kafka_python_oracle
-from tests.wire.cases import CASES, MESSAGES, case_names
+from tests.wire.cases import CASES, MESSAGES, by_message, case_names, checking
 from tests.wire.java_oracle import LACKING, check_with_java, headers_in_java, java_knows, versions_in_java
 from tests.wire.kafka_schemas import check_declaration, schemas_in
 from tests.wire.strategies import corners, drawn
@@ -56,11 +56,13 @@ def test_every_message_and_version_has_an_oracle(capsys: pytest.CaptureFixture[s
     assert not nowhere
 
 
-@pytest.mark.parametrize(("cls", "version"), KNOWN, ids=case_names(KNOWN))
+@by_message(KNOWN)
 def test_kafkas_classes_write_and_read_the_same_bytes(
-    cls: type[Any], version: int, message_oracle: MessageOracle
+    cls: type[Any], versions: list[int], message_oracle: MessageOracle
 ) -> None:
-    check_with_java(message_oracle, cls, version, [*drawn(cls, version), *corners(cls, version)])
+    for version in versions:
+        with checking(cls, version):
+            check_with_java(message_oracle, cls, version, [*drawn(cls, version), *corners(cls, version)])
 
 
 def test_an_offset_of_the_older_type_has_the_layout_of_version_0(message_oracle: MessageOracle) -> None:

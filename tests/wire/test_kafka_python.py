@@ -11,7 +11,7 @@ import pytest
 
 from kwire.wire.apis import APIS
 from kwire.wire.schema import Versions
-from tests.wire.cases import CASES, MESSAGES, case_names
+from tests.wire.cases import CASES, MESSAGES, by_message, checking
 from tests.wire.kafka_python_oracle import SCHEMAS, check_with_kafka_python, knows
 from tests.wire.kafka_schemas import check_declaration
 from tests.wire.strategies import corners, drawn
@@ -73,6 +73,8 @@ def test_a_declaration_says_what_kafkas_schema_says(cls: type[Any]) -> None:
     check_declaration(cls, SCHEMAS[cls.__name__], [version for known, version in KNOWN if known is cls])
 
 
-@pytest.mark.parametrize(("cls", "version"), KNOWN, ids=case_names(KNOWN))
-def test_kafka_python_writes_and_reads_the_same_bytes(cls: type[Any], version: int) -> None:
-    check_with_kafka_python(cls, version, [*drawn(cls, version), *corners(cls, version)])
+@by_message(KNOWN)
+def test_kafka_python_writes_and_reads_the_same_bytes(cls: type[Any], versions: list[int]) -> None:
+    for version in versions:
+        with checking(cls, version):
+            check_with_kafka_python(cls, version, [*drawn(cls, version), *corners(cls, version)])

@@ -1,10 +1,9 @@
 """The oracles are good for something: a declaration that is wrong in one place makes them fail.
 
 Each run breaks a sample of the declarations, a few for every sort of mistake; the sample is named by a seed, and
-KWIRE_TEST_SEED repeats it. KWIRE_TEST_MUTANTS asks for more of each sort; with 10000 it is all six thousand of them.
+KWIRE_TEST_SEED repeats it. There are about six thousand mutants.
 """
 
-import os
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -14,6 +13,7 @@ import pytest
 from kwire.wire.errors import WireError
 from kwire.wire.schema import message_of
 from tests.end_to_end.seeds import announced_seed
+from tests.support.effort import repetitions
 from tests.support.message_oracle import MessageOracle
 from tests.wire import kafka_python_oracle
 from tests.wire.cases import MESSAGES
@@ -23,7 +23,7 @@ from tests.wire.kafka_schemas import check_declaration
 from tests.wire.mutants import SORTS, Mutant, mutants_of, unbroken
 from tests.wire.strategies import corners
 
-MUTANTS_OF_A_SORT = int(os.environ.get("KWIRE_TEST_MUTANTS", "20"))
+MUTANTS_OF_A_SORT = repetitions(quick=8, full=20)
 UNBROKEN_COUNT = 20
 
 needs_kafka = [pytest.mark.needs_java, pytest.mark.needs_mvn, pytest.mark.timeout(600)]

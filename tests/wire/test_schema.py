@@ -1,5 +1,6 @@
 """The language of declarations: version ranges, constructors, defaults, and what a declared object can do."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,27 +10,21 @@ from kwire.wire.messages.fetch import FetchPartition, FetchRequest, PartitionDat
 from kwire.wire.messages.heartbeat import HEARTBEAT, HeartbeatRequest, HeartbeatResponse
 from kwire.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kwire.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
-from kwire.wire.schema import LAST_VERSION, REQUIRED, Api, ArrayKind, Struct, Versions, message_of, struct_of
+from kwire.wire.schema import LAST_VERSION, REQUIRED, Api, ArrayKind, Kind, Struct, Versions, message_of, struct_of
 from tests.wire.cases import MESSAGES, Inner, Sample
 
-STRUCTS: list[Struct] = []
 
-
-def _collect(kind: Any) -> None:
+def structs_in(kind: Kind) -> Iterator[Struct]:
+    """A struct and the structs in it, however deep."""
     if isinstance(kind, ArrayKind):
-        _collect(kind.element)
-    elif isinstance(kind, Struct) and kind not in STRUCTS:
-        STRUCTS.append(kind)
+        yield from structs_in(kind.element)
+    elif isinstance(kind, Struct):
+        yield kind
         for f in kind.fields:
-            _collect(f.kind)
+            yield from structs_in(f.kind)
 
 
-for cls in MESSAGES:
-    _collect(struct_of(cls))
-
-every_struct = pytest.mark.parametrize(
-    "kind", STRUCTS, ids=[s.make.__module__.split(".")[-1] + s.name for s in STRUCTS]
-)
+STRUCTS = list(dict.fromkeys(kind for cls in MESSAGES for kind in structs_in(struct_of(cls))))
 
 
 @pytest.mark.parametrize(
@@ -170,31 +165,29 @@ def test_an_api_is_derived_from_its_messages() -> None:
         Api(HeartbeatRequest, Sample)
 
 
-@every_struct
-def test_a_field_that_only_some_versions_carry_has_a_default(kind: Struct) -> None:
+def test_a_field_that_only_some_versions_carry_has_a_default() -> None:
     """So a handler can fill in an answer, or read a request, without a look at the version."""
     for cls in MESSAGES:
         message = message_of(cls)
-        if message.struct is kind:
-            late = [f for f in kind.fields if any(version not in f.versions for version in message.versions)]
-            assert [f.name for f in late if f.default is REQUIRED] == []
+        late = [f for f in message.struct.fields if any(version not in f.versions for version in message.versions)]
+        assert [f.name for f in late if f.default is REQUIRED] == [], message.name
 
 
-@every_struct
-def test_tagged_fields_have_a_default_and_a_tag_of_their_own(kind: Struct) -> None:
-    tagged = [f for f in kind.fields if f.tag is not None]
-    assert [f.name for f in tagged if f.default is REQUIRED] == []
-    assert len({f.tag for f in tagged}) == len(tagged)
+def test_tagged_fields_have_a_default_and_a_tag_of_their_own() -> None:
+    for kind in STRUCTS:
+        tagged = [f for f in kind.fields if f.tag is not None]
+        assert [f.name for f in tagged if f.default is REQUIRED] == [], kind
+        assert len({f.tag for f in tagged}) == len(tagged), kind
 
 
-@every_struct
-def test_a_default_is_a_value_that_the_field_can_hold(kind: Struct) -> None:
-    for f in kind.fields:
-        if f.default is None:
-            assert f.nullable.first <= f.nullable.last
-        elif isinstance(f.kind, Struct):
-            assert f.default is REQUIRED or isinstance(f.default, f.kind.make)
-        elif isinstance(f.kind, ArrayKind):
-            assert f.default in (REQUIRED, list)
-        else:
-            assert f.default is REQUIRED or type(f.default) is type(f.kind.zero)
+def test_a_default_is_a_value_that_the_field_can_hold() -> None:
+    for kind in STRUCTS:
+        for f in kind.fields:
+            if f.default is None:
+                assert f.nullable.first <= f.nullable.last, (kind, f)
+            elif isinstance(f.kind, Struct):
+                assert f.default is REQUIRED or isinstance(f.default, f.kind.make), (kind, f)
+            elif isinstance(f.kind, ArrayKind):
+                assert f.default in (REQUIRED, list), (kind, f)
+            else:
+                assert f.default is REQUIRED or type(f.default) is type(f.kind.zero), (kind, f)

@@ -17,7 +17,8 @@ def event_file_families(services: WebServices) -> Iterator[Metric]:
     yield GaugeMetricFamily(
         "kwire_event_files_behind_events", "Events that wait for their files.", value=sink.behind_count
     )
-    oldest_ms = sink.oldest_waiting_ms
+    # The sink forgets the oldest only at the end of its round, later than it counts the files.
+    oldest_ms = sink.oldest_waiting_ms if sink.behind_count else None
     yield GaugeMetricFamily(
         "kwire_event_files_behind_seconds",
         "The age of the oldest event that waits for its file, by its timestamp.",

@@ -15,6 +15,7 @@ from kwire.broker.events.reading import read_events
 from kwire.broker.partition import Partition
 from storage.quarantine import Quarantine
 from tests.support.batches import make_batch
+from tests.support.effort import examples
 from tests.support.events import append, lone_partition
 from tests.support.node import in_loop
 from tests.support.transactions import TransactionalProducer
@@ -33,7 +34,7 @@ async def last(partition: Partition, count: int) -> int:
         cold_reads.close()
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(st.lists(PLAIN | TRANSACTIONS, max_size=15), st.lists(COUNTS, min_size=1, max_size=4), st.integers(0, 20))
 def test_as_many_events_as_were_asked_for_begin_there(
     some: list[tuple[str, int | list[int]]], counts: list[int], start: int

@@ -23,6 +23,7 @@ from storage.format import ZSTD
 from tests.support.batches import UnsyncedFiles, headers, make_batch, split_batches
 from tests.support.batches import read_all as read_batches
 from tests.support.clock import ManualClock
+from tests.support.effort import examples
 from tests.support.events import SOURCE, Publishing, SyncLater, append, lone_partition, read_all
 from tests.support.faulty_files import FaultyFiles
 
@@ -323,7 +324,7 @@ events = st.builds(
 
 
 @pytest.mark.proves("S0-8", "S0-28", "S0-47")
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.lists(st.lists(st.lists(events, max_size=6), max_size=5), max_size=6), st.integers(1, 20))
 def test_what_is_answered_is_what_is_read(turns: list[list[list[NewEvent]]], portion: int) -> None:
     with tempfile.TemporaryDirectory() as directory:

@@ -30,6 +30,7 @@ from storage.files import Files
 from storage.format import GZIP, HEADER_BYTES, LZ4, NONE, SNAPPY, ZSTD
 from storage.quarantine import Quarantine
 from tests.support.batches import UnsyncedFiles, make_batch
+from tests.support.effort import examples
 from tests.support.events import Publishing, append, lone_partition, read_all
 from tests.support.new_segments import write_new_segment
 from tests.support.transactions import TransactionalProducer
@@ -209,7 +210,7 @@ class World:
 
 
 @pytest.mark.proves("S0-28", "S0-47")
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(steps, st.data())
 def test_every_event_is_read_once_and_in_order_whatever_lies_between(
     some: list[tuple[str, object]], data: st.DataObject

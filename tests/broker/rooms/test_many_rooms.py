@@ -36,7 +36,7 @@ async def make(node: RoomsNode, first: int, count: int) -> None:
     await node.topics.create([NewTopic(name, 1, configs) for name in names])
 
 
-@pytest.mark.proves("S0-2", "S0-41", "S0-51")
+@pytest.mark.proves("S0-2", "S0-41")
 @in_loop
 async def test_idle_room_costs_some_hundred_bytes_and_nothing_else(tmp_path: Path) -> None:
     with RoomsNode(tmp_path) as node:

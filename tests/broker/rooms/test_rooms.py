@@ -325,6 +325,8 @@ async def test_stats_tell_the_state_of_a_room(node: RoomsNode) -> None:
     empty = node.rooms.stats(room)
     assert (empty.oldest_offset, empty.newest_offset, empty.event_count) == (0, -1, 0)
     assert (empty.created_at_ms, empty.last_event_at_ms, empty.size_bytes) == (created_ms, None, 0)
+    # The mode, the hours, and the capacity in events.
+    assert list(empty.retention) == ["hybrid", 24, 100_000]
     node.clock.advance(1000)
     add_events(room, 3, node.clock.now_ms())
     node.subscribers.come(room.partition)

@@ -37,7 +37,7 @@ def code_of(error: Exception) -> str:
     return error.code
 
 
-@pytest.mark.proves("S2-2", "S2-12", "S2-13", "S2-29")
+@pytest.mark.proves("S2-2", "S2-12", "S2-38")
 @in_loop
 async def test_a_topic_is_found_with_its_schemas_after_a_restart(node: QuietNode) -> None:
     made = await node.event_topics.create("users", [CREATED])

@@ -26,7 +26,7 @@ async def topics_of(node: QuietNode, *names: str) -> list[Topic]:
     return [await node.create_event_topic(name) for name in names]
 
 
-@pytest.mark.proves("S2-5", "S2-10", "S2-11", "S2-32")
+@pytest.mark.proves("S2-5", "S2-10", "S2-11", "S2-32", "S2-38")
 @in_loop
 async def test_ids_are_numbered_from_one_in_each_topic_and_told_in_request_order(node: QuietNode) -> None:
     await topics_of(node, "orders", "users-2")

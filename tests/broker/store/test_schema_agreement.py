@@ -14,12 +14,13 @@ from jsonschema.validators import Draft202012Validator
 from kwire.broker.store.schema_rules import compiled
 from kwire.broker.store.schemas import TopicSchemas
 from kwire.errors import InvalidSchema, SchemaViolation
+from tests.support.effort import examples
 
 # Those that once showed a difference, or are worth a look at every run; Hypothesis adds others.
 KEPT_SEEDS = (0, 1, 2, 3, 4, 5, 6, 7, 1017, 1203)
 SCHEMAS_PER_SEED = 40
 VALUES_PER_SCHEMA = 12
-EXAMPLES = 60
+EXAMPLES = examples(60)
 ANY_SEED = st.integers(0, 2**32)
 
 NAMES = ("a", "b", "c", "dd")

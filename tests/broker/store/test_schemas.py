@@ -143,7 +143,7 @@ def test_schemas_are_told_as_they_were_given_and_are_the_same_when_stored() -> N
 # --- which schemas are taken
 
 
-@pytest.mark.proves("S2-14", "S2-15", "S2-29")
+@pytest.mark.proves("S2-14", "S2-15")
 @pytest.mark.parametrize(
     ("raw", "path", "words"),
     [

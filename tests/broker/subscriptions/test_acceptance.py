@@ -165,6 +165,7 @@ async def test_ac_5_from_the_middle(store: Store) -> None:
     publish_many(topic.partitions[0], 10)
     received = await drain(await store.subscribe(topic, Start.at(5)))
     assert offsets(received) == [5, 6, 7, 8, 9]
+    assert received[-1] == CaughtUp(9)
 
 
 @pytest.mark.proves("S3-23", "S3-32", "S3-17")
@@ -219,6 +220,7 @@ async def test_ac_8_history_of_one_stream(store: Store) -> None:
     received = await drain(await store.subscribe(streams["A"]))
     assert [message.type for message in received if isinstance(message, Event)] == ["A", "A", "A"]
     assert offsets(received) == [0, 1, 2]
+    assert received[-1] == CaughtUp(2)
 
 
 @pytest.mark.proves("S3-26", "S3-15")

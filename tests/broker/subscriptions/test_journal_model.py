@@ -43,6 +43,7 @@ from kwire.broker.subscriptions.portions import Portion
 from kwire.broker.subscriptions.start import Start, StartKind
 from kwire.broker.subscriptions.subscription import OnLag, Subscription
 from kwire.errors import OffsetOutOfRange
+from tests.support.effort import examples
 from tests.support.event_store import draft
 from tests.support.everything import Everything
 from tests.support.subscribing import RecordingSink
@@ -288,7 +289,7 @@ class JournalMachine(RuleBasedStateMachine):
 @pytest.mark.proves("S3-6", "S3-9", "S3-13", "S3-17", "S3-32")
 def test_no_life_of_a_subscriber_of_everything_loses_repeats_or_reorders_an_event() -> None:
     bounds = settings(
-        max_examples=60,
+        max_examples=examples(60),
         stateful_step_count=40,
         deadline=None,
         # A failure is told with its steps at once; to find fewer of them takes minutes.

@@ -32,6 +32,7 @@ from kwire.broker.subscriptions.start import Start, StartKind
 from kwire.broker.subscriptions.subscription import OnLag, SubscribeOptions, Subscription
 from kwire.errors import OffsetOutOfRange
 from storage.quarantine import Quarantine
+from tests.support.effort import examples
 from tests.support.subscribing import Listening, RecordingSink, publish
 from tests.support.transactions import TransactionalProducer
 
@@ -437,7 +438,7 @@ class SubscriptionMachine(RuleBasedStateMachine):
 @pytest.mark.proves("S0-26", "S0-27", "S0-28", "S3-13", "S3-32")
 def test_no_life_of_a_subscription_loses_repeats_or_reorders_an_event() -> None:
     bounds = settings(
-        max_examples=120,
+        max_examples=examples(120),
         stateful_step_count=50,
         deadline=None,
         # A failure is told with its steps at once; to find fewer of them takes minutes.

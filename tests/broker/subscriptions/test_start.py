@@ -19,7 +19,7 @@ def listening(tmp_path: Path) -> Iterator[Listening]:
     made.close()
 
 
-@pytest.mark.proves("S0-22", "S0-23", "S0-24", "S0-25")
+@pytest.mark.proves("S0-22", "S0-23", "S0-24", "S0-25", "S0-12")
 @pytest.mark.parametrize(
     ("from_offset", "replay", "start"),
     [

@@ -9,6 +9,7 @@ from hypothesis import strategies as some
 from kwire.broker.events.event import Event
 from kwire.broker.webhooks.expression import DEPTH_MAX, LENGTH_MAX, LIST_MAX, PARTS_MAX, Expression
 from kwire.errors import InvalidWebhook
+from tests.support.effort import examples
 
 DATA = {
     "amount": 120.5,
@@ -141,7 +142,7 @@ def test_an_event_that_cannot_be_looked_at_is_wanted() -> None:
     assert Expression("data.a == 1").matches("orders", deep)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(some.text(alphabet="typedaorn().[]\"'=<>! 0123,andotri", max_size=60))
 def test_any_text_is_understood_or_refused(text: str) -> None:
     try:
@@ -154,7 +155,7 @@ def test_any_text_is_understood_or_refused(text: str) -> None:
 _LITERALS = some.one_of(some.booleans(), some.integers(-5, 5), some.sampled_from(["a", "b"]), some.none())
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     left=some.one_of(_LITERALS, some.lists(_LITERALS, max_size=3), some.dictionaries(some.text(max_size=2), _LITERALS)),
     right=_LITERALS,

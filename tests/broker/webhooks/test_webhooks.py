@@ -49,7 +49,7 @@ async def until_at(one: Hooked, webhook_id: str, position: int, topic: str = "or
 # --- as in the text
 
 
-@pytest.mark.proves("S2-3", "S2-4", "S2-16", "S2-18", "S2-22", "S2-26", "S2-27")
+@pytest.mark.proves("S2-3", "S2-16", "S2-18", "S2-22", "S2-26", "S2-27")
 @in_loop
 async def test_every_event_is_posted_to_the_callback_in_order(node: QuietNode) -> None:
     await prepare(node)
@@ -94,7 +94,7 @@ async def test_a_published_event_is_delivered_without_waiting_for_the_interval(n
         await one.receiver.has(1)
 
 
-@pytest.mark.proves("S2-20", "S2-23", "S2-24", "S2-25")
+@pytest.mark.proves("S2-20", "S2-23", "S2-24", "S2-25", "S2-38")
 @in_loop
 async def test_each_topic_has_a_dispatcher_of_its_own_that_looks_by_itself(node: QuietNode) -> None:
     await prepare(node, "orders", "users")

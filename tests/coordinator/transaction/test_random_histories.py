@@ -22,6 +22,7 @@ from kwire.coordinator.transaction.states import State, TopicPartition
 from kwire.errors import ErrorCode, KafkaError
 from tests.coordinator.transaction.partitions import Data, Partitions
 from tests.coordinator.transaction.world import SHARD_COUNT, World
+from tests.support.effort import examples
 
 # Two producers for each transactional id keep each other out; the odd ones are of V2.
 SLOTS = 4
@@ -358,5 +359,5 @@ class TransactionHistory(RuleBasedStateMachine):
 
 TestRandomHistories = TransactionHistory.TestCase
 TestRandomHistories.settings = settings(
-    max_examples=100, stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=examples(100), stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )

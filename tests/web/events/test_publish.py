@@ -164,7 +164,6 @@ async def test_a_request_whose_answer_was_lost_at_a_stop_is_known_after_it(tmp_p
         assert await page_of(http, "a") == ([1], None)
 
 
-@pytest.mark.proves("S2-28")
 @in_uvloop
 async def test_a_stored_event_is_a_cloud_event_for_kafka_clients(tmp_path: Path) -> None:
     async with http_node(tmp_path) as http:

@@ -19,7 +19,7 @@ VERIFIED = {"eventType": "user.verified", "type": "object", "required": ["verifi
 ALICE = {"id": "123", "name": "Alice"}
 
 
-@pytest.mark.proves("S2-1", "S2-2", "S2-6", "S2-12", "S2-13", "S2-14", "S2-15", "S2-29", "S2-31", "C-3", "C-46")
+@pytest.mark.proves("S2-1", "S2-2", "S2-6", "S2-12", "S2-14", "S2-15", "S2-29", "S2-31", "C-3", "C-46")
 @in_uvloop
 async def test_a_topic_takes_what_its_schemas_take_also_after_a_restart(tmp_path: Path) -> None:
     async with http_node(tmp_path) as http:

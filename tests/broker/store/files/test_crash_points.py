@@ -1,10 +1,9 @@
 """A crash of the files' writer at any call to the operating system: what is there is whole, and what is missing comes.
 
-The runs are random and named by a seed; KWIRE_TEST_SEED repeats them, KWIRE_TEST_CRASHES asks for more of them.
+The runs are random and named by a seed; KWIRE_TEST_SEED repeats them.
 """
 
 import asyncio
-import os
 import time
 from pathlib import Path
 from random import Random
@@ -15,10 +14,11 @@ from kwire.broker.store.files import sink, writing
 from kwire.broker.store.files.layout import NotAnEventFile
 from storage.files import Files
 from tests.end_to_end.seeds import announced_seed
+from tests.support.effort import repetitions
 from tests.support.event_files_world import FilesPlan, FilesWorld
 from tests.support.simulated_disk import SimulatedFiles
 
-CRASHES = int(os.environ.get("KWIRE_TEST_CRASHES", "2000")) // 20
+CRASHES = repetitions(quick=20, full=100)
 TRACE_SEED = 5
 TRACE_PLAN = FilesPlan(lives=1, steps=5)
 

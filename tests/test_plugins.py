@@ -1,0 +1,180 @@
+"""The pytest plugins of tests/support, each in a pytest run of its own over a few small tests."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.support import distribution, durations, effort, needs
+
+pytest_plugins = ["pytester"]
+
+ROOT = Path(__file__).resolve().parents[1]
+PLUGINS = [
+    f"-p{plugin}" for plugin in ("xdist", "pytest_timeout", needs.__name__, distribution.__name__, durations.__name__)
+]
+WORKERS = pytest.mark.parametrize(
+    "workers", [(), ("-n", "2", "--dist", "loadgroup")], ids=["in this process", "in two workers"]
+)
+INI = """
+[pytest]
+timeout = 60
+markers =
+    full(reason): of the higher efforts
+    needs_kcat: needs kcat
+"""
+RUN_TIMEOUT_S = 60.0
+
+
+@pytest.fixture
+def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    """A folder for test files, and a pytest with the plugins."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    # What other plugins do is not under test, and loading them takes longer than everything else.
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.delenv(effort.VARIABLE, raising=False)
+    pytester.makeini(INI)
+    return pytester
+
+
+def result_of(run: pytest.Pytester, *arguments: str) -> pytest.RunResult:
+    return run.runpytest_subprocess(*PLUGINS, *arguments, timeout=RUN_TIMEOUT_S)
+
+
+@WORKERS
+def test_every_test_that_is_left_out_is_named_with_the_reason(
+    run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, workers: tuple[str, ...]
+) -> None:
+    run.makepyfile(
+        test_left_out="""
+        import shutil
+        import pytest
+
+        shutil.which = lambda program: None
+
+        @pytest.mark.needs_kcat
+        def test_of_kcat(): raise AssertionError
+
+        @pytest.mark.full("it takes an hour")
+        def test_of_an_hour(): raise AssertionError
+
+        def test_of_now(): pass
+        """
+    )
+    result = result_of(run, *workers)
+    assert result.ret == 0
+    result.assert_outcomes(passed=1, deselected=0 if workers else 2)
+    result.stdout.fnmatch_lines(
+        [
+            "*not run: KWIRE_TEST_EFFORT is quick (it takes an hour)*",
+            "test_left_out.py::test_of_an_hour",
+            "*not run: kcat is missing*",
+            "test_left_out.py::test_of_kcat",
+            "*1 passed*",
+        ]
+    )
+
+
+@pytest.mark.parametrize("name", ["full", "soak"])
+def test_higher_efforts_run_what_is_marked_full(
+    run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv(effort.VARIABLE, name)
+    run.makepyfile("import pytest\n\n@pytest.mark.full('slow')\ndef test_it(): pass")
+    result_of(run).assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize(("name", "limits"), [("full", [60, 7]), ("soak", [600, 70])])
+def test_time_limits_rise_with_the_repetitions(
+    run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, name: str, limits: list[int]
+) -> None:
+    monkeypatch.setenv(effort.VARIABLE, name)
+    run.makepyfile(
+        f"""
+        import pytest
+
+        def limit(item):
+            mark = item.get_closest_marker("timeout")
+            return mark.args[0] if mark else float(item.config.getini("timeout"))
+
+        def test_default(request): assert limit(request.node) == {limits[0]}
+
+        @pytest.mark.timeout(7)
+        def test_marked(request): assert limit(request.node) == {limits[1]}
+        """
+    )
+    result_of(run).assert_outcomes(passed=2)
+
+
+def test_unknown_effort_is_refused(run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(effort.VARIABLE, "lazy")
+    run.makepyfile("def test_it(): pass")
+    result = result_of(run)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*KWIRE_TEST_EFFORT must be one of quick, full, soak, got 'lazy'*"])
+
+
+@pytest.mark.parametrize(("name", "count", "drawn"), [("quick", 5, 25), ("full", 20, 100), ("soak", 200, 1000)])
+def test_effort_decides_how_often_random_tests_repeat(
+    monkeypatch: pytest.MonkeyPatch, name: str, count: int, drawn: int
+) -> None:
+    monkeypatch.setenv(effort.VARIABLE, name)
+    assert effort.repetitions(quick=5, full=20) == count
+    assert effort.examples(100) == drawn
+
+
+def test_few_examples_stay_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(effort.VARIABLE, "quick")
+    assert [effort.examples(full) for full in (3, 10, 30, 60)] == [3, 10, 10, 15]
+
+
+def test_a_file_and_a_group_each_stay_in_one_worker(run: pytest.Pytester) -> None:
+    one = "import os, pytest\n\n@pytest.mark.parametrize('number', range(12))\ndef test_it(number): "
+    write = "open('workers', 'a').write(f'{} {{os.getpid()}}\\n')"
+    group = "import pytest\npytestmark = pytest.mark.xdist_group('one jvm')\n"
+    run.makepyfile(
+        test_a=one + write.format("a"),
+        test_b=one + write.format("b"),
+        test_c=group + one + write.format("group"),
+        test_d=group + one + write.format("group"),
+    )
+    result_of(run, "-n", "2", "--dist", "loadgroup").assert_outcomes(passed=48)
+    seen = {tuple(line.split()) for line in (run.path / "workers").read_text().splitlines()}
+    assert sorted(unit for unit, _ in seen) == ["a", "b", "group"]
+    assert len({process for _, process in seen}) == 2
+
+
+def test_folders_of_long_tests_begin_first(run: pytest.Pytester) -> None:
+    for folder in ("broker", "end_to_end", "pipeline", "wire"):
+        run.mkdir(folder).joinpath(f"test_{folder}.py").write_text("def test_it(): pass")
+    result = result_of(run, "--verbose")
+    ran = [line.split("/")[0] for line in result.outlines if "::test_it" in line and "PASSED" in line]
+    assert ran == ["pipeline", "end_to_end", "broker", "wire"]
+
+
+@WORKERS
+def test_slowest_tests_are_printed_and_all_are_kept_on_request(run: pytest.Pytester, workers: tuple[str, ...]) -> None:
+    run.makepyfile(
+        """
+        import time, pytest
+
+        @pytest.fixture
+        def slow(): time.sleep(0.2)
+
+        def test_slow(slow): pass
+
+        @pytest.mark.parametrize("number", range(60))
+        def test_quick(number): pass
+        """
+    )
+    result = result_of(run, *workers, "--durations-report")
+    shown = [line for line in result.outlines if "s test_" in line and "::" in line]
+    assert len(shown) == durations.SHOWN_MAX
+    assert shown[0].endswith("::test_slow")
+    kept = (run.path / durations.REPORT).read_text().splitlines()
+    assert len(kept) == 61
+    seconds, test = kept[0].split("\t")
+    assert float(seconds) >= 0.2
+    assert test.endswith("::test_slow")
+    (run.path / durations.REPORT).unlink()
+    result_of(run, *workers)
+    assert not (run.path / durations.REPORT).exists()
