@@ -143,6 +143,21 @@ def test_a_file_and_a_group_each_stay_in_one_worker(run: pytest.Pytester) -> Non
     assert len({process for _, process in seen}) == 2
 
 
+@pytest.mark.parametrize("crashing", [1, 3])
+def test_run_ends_and_names_the_test_when_a_worker_crashes(run: pytest.Pytester, crashing: int) -> None:
+    passing = "import pytest\n\n@pytest.mark.parametrize('number', range(6))\ndef test_it(number): pass\n"
+    files = {f"test_passing_{number}": passing for number in range(4)}
+    for number in range(crashing):
+        files[f"test_crash_{number}"] = (
+            "import os\n\ndef test_before(): pass\n\ndef test_crash(): os._exit(3)\n\ndef test_after(): pass\n"
+        )
+    run.makepyfile(**files)
+    result = result_of(run, "-n", "2", "--dist", "loadgroup")
+    result.assert_outcomes(passed=24 + 2 * crashing, failed=crashing)
+    for number in range(crashing):
+        result.stdout.fnmatch_lines([f"*crashed while running 'test_crash_{number}.py::test_crash'*"])
+
+
 def test_folders_of_long_tests_begin_first(run: pytest.Pytester) -> None:
     for folder in ("broker", "end_to_end", "pipeline", "wire"):
         run.mkdir(folder).joinpath(f"test_{folder}.py").write_text("def test_it(): pass")

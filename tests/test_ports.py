@@ -28,6 +28,10 @@ def test_workers_have_no_port_in_common() -> None:
     assert len(set().union(*shares)) == 99
 
 
+def test_a_worker_that_replaces_a_crashed_one_has_ports() -> None:
+    assert share_of(range(100, 200), 5, 3) == share_of(range(100, 200), 2, 3)
+
+
 def test_a_port_in_use_is_passed_by() -> None:
     taken = unused_port()
     ports = Ports(range(taken, taken + 1))

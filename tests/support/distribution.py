@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 # Work begins in this order, so that no long test is left for the end, when the other workers have nothing to do.
 LONGEST_FIRST = ("pipeline", "end_to_end")
+# A worker with fewer tests before it gets the next unit of work.
+PENDING_MIN = 3
 
 
 def _place(item: pytest.Item) -> int:
@@ -37,11 +39,37 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> "LoadGroupSc
     from xdist.scheduler import LoadGroupScheduling
 
     class GroupOrFile(LoadGroupScheduling):  # type: ignore[misc]  # xdist is published without types
-        """Schedules marked groups as wholes, as xdist does, and other tests by file instead of one by one."""
+        """Schedules marked groups as wholes, as xdist does, and other tests by file instead of one by one.
+
+        It also survives the crash of a worker. xdist 3.8 runs the test that crashed again, sends the new worker empty
+        units of work, and then waits for ever for an answer.
+        """
 
         def _split_scope(self, nodeid: str) -> str:
             scope: str = super()._split_scope(nodeid)
             return nodeid.partition("::")[0] if scope == nodeid else scope
+
+        def remove_node(self, node: Any) -> str | None:
+            """Take back what a worker did not finish; return the test that it crashed in, which is not run again."""
+            unfinished = {scope: unit for scope, unit in self.assigned_work.pop(node).items() if not all(unit.values())}
+            if not unfinished:
+                return None
+            unit = next(iter(unfinished.values()))
+            crashed: str = next(test for test, is_done in unit.items() if not is_done)
+            unit[crashed] = True
+            self.workqueue.update({scope: unit for scope, unit in unfinished.items() if not all(unit.values())})
+            for other in self.assigned_work:
+                self._reschedule(other)
+            return crashed
+
+        def _reschedule(self, node: Any) -> None:
+            """Give the worker enough to do: it starts a test only if it knows the next one or that there is none."""
+            if node.shutting_down or node not in self.registered_collections:
+                return
+            while self.workqueue and self._pending_of(self.assigned_work[node]) < PENDING_MIN:
+                self._assign_work_unit(node)
+            if not self.workqueue:
+                node.shutdown()
 
     # The queue keeps the order of the items.
     config.option.loadscopereorder = False

@@ -35,9 +35,13 @@ def usable_ports(ephemeral: tuple[int, int]) -> range:
 
 
 def share_of(ports: range, worker: int, worker_count: int) -> range:
-    """The ports of one worker; the shares of different workers have none in common."""
+    """The ports of one worker; workers that run at the same time have none in common.
+
+    A worker that replaces a crashed one has a number above the count, and shares the ports of one that started before.
+    """
     size = len(ports) // worker_count
-    return ports[worker * size : (worker + 1) * size]
+    start = worker % worker_count * size
+    return ports[start : start + size]
 
 
 class Ports:
