@@ -3,8 +3,9 @@
 - This node coordinates all of them; the topic that groups, or transactions, are stored in is made when the first is
   looked for.
 - Share groups are refused until they are served. Any other kind of key is an invalid request.
-- 1: key type and error message. 4: several keys. 5: clients understand TRANSACTION_ABORTABLE. 6: share groups; before,
-  their key type is an invalid request.
+- 1: key type and error message; without an error the message is "NONE", as in Kafka. 4: several keys; without an error
+  the message is empty. 5: clients understand TRANSACTION_ABORTABLE. 6: share groups; before, their key type is an
+  invalid request.
 """
 
 from kwire.errors import ErrorCode, KafkaError
@@ -15,6 +16,7 @@ GROUP = 0
 TRANSACTION = 1
 SHARE = 2
 FIRST_VERSION_OF_SEVERAL_KEYS = 4
+NO_ERROR_MESSAGE = "NONE"  # Kafka's text for error code 0; it sends none with several keys.
 FIRST_VERSION_OF_SHARE_GROUPS = 6
 
 
@@ -25,6 +27,7 @@ async def handle(context: Context, request: FindCoordinatorRequest) -> FindCoord
     else:
         host, port, node_id = "", -1, -1
     if context.api_version < FIRST_VERSION_OF_SEVERAL_KEYS:
+        message = message if error is not ErrorCode.NONE else NO_ERROR_MESSAGE
         return FindCoordinatorResponse(error_code=error, error_message=message, node_id=node_id, host=host, port=port)
     return FindCoordinatorResponse(
         coordinators=[

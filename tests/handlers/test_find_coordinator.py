@@ -39,6 +39,14 @@ def test_this_node_coordinates_every_transactional_id(version: int) -> None:
     assert topics.created == ["__transaction_state"]
 
 
+@pytest.mark.parametrize("version", range(1, 7))
+def test_the_message_without_an_error_is_that_of_kafka(version: int) -> None:
+    response = find(version, FindCoordinatorRequest(key="g", coordinator_keys=["g"]))
+    assert (response.error_message if version < 4 else response.coordinators[0].error_message) == (
+        "NONE" if version < 4 else ""
+    )
+
+
 @pytest.mark.parametrize("version", range(4, 7))
 def test_several_keys_are_answered_one_by_one(version: int) -> None:
     request = FindCoordinatorRequest(key_type=0, coordinator_keys=["a", "b"])
