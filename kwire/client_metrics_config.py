@@ -90,7 +90,7 @@ def describe(overrides: Mapping[str, str]) -> Iterator[ConfigEntry]:
             kind=setting.kind,
             is_sensitive=False,
             is_read_only=False,
-            documentation=setting.documentation,
+            documentation=setting.description,
             synonyms=synonyms,
         )
 

@@ -193,7 +193,7 @@ def describe(overrides: Mapping[str, str], config: Config) -> Iterator[ConfigEnt
             kind=setting.kind,
             is_sensitive=False,
             is_read_only=False,
-            documentation=setting.documentation,
+            documentation=setting.description,
             synonyms=synonyms,
         )
 

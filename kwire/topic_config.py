@@ -544,7 +544,7 @@ def describe(overrides: Mapping[str, str], config: Config) -> Iterator[ConfigEnt
             kind=setting.kind,
             is_sensitive=setting.is_sensitive,
             is_read_only=False,
-            documentation=setting.documentation,
+            documentation=setting.description,
             synonyms=tuple(_synonyms(setting, overrides, config)),
         )
 

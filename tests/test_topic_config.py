@@ -301,11 +301,13 @@ def test_an_empty_cleanup_policy_neither_deletes_nor_compacts(config: Config) ->
 
 
 def test_the_broker_tells_every_setting_and_hides_secrets() -> None:
-    config = load(environment={"KAFKA_SSL_KEY_PASSWORD": "hush"}, settings=["num.partitions=3"])
+    secrets = {"KAFKA_SSL_KEY_PASSWORD": "hush", "KAFKA_MY_OWN_PASSWORD": "hush"}
+    config = load(environment=secrets, settings=["num.partitions=3"])
     told = {entry.name: entry for entry in describe_broker(config)}
-    assert set(SETTINGS) < set(told)
-    assert told["ssl.key.password"].value is None
-    assert told["ssl.key.password"].is_sensitive
+    assert set(told) == {*SETTINGS, "my.own.password"}
+    for name in ("ssl.key.password", "my.own.password"):
+        assert told[name].value is None
+        assert told[name].is_sensitive
     assert "hush" not in repr(told)
     assert told["num.partitions"].synonyms == (
         ConfigSynonym("num.partitions", "3", ConfigSource.STATIC_BROKER_CONFIG),

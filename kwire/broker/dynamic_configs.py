@@ -141,6 +141,13 @@ class DynamicConfigs:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: [{', '.join(fixed)}]"
             )
+        of_listeners = sorted(one for one in overrides if SETTINGS[one].is_per_listener)
+        if of_listeners:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                "These security configs can be dynamically updated only per-listener using the listener prefix: "
+                f"[{', '.join(of_listeners)}]",
+            )
         single = sorted(one for one in overrides if SETTINGS[one].is_per_broker)
         if single and name == ALL_BROKERS:
             raise KafkaError(

@@ -87,6 +87,6 @@ def _entry(setting: Setting, text: str | None, synonyms: tuple[ConfigSynonym, ..
         kind=setting.kind,
         is_sensitive=setting.is_sensitive,
         is_read_only=not setting.is_dynamic,
-        documentation=setting.documentation,
+        documentation=setting.description,
         synonyms=synonyms,
     )

@@ -23,13 +23,23 @@ def _migration_policy_problem(value: SettingValue) -> str | None:
 
 
 def _bounded(
-    kind: str, what: str, default: int, least: int, most: int, meaning: str, floor: int, *, has_effect: bool = False
+    kind: str,
+    what: str,
+    default: int,
+    least: int,
+    most: int,
+    meaning: str,
+    floor: int,
+    *,
+    has_effect: bool = False,
+    is_dynamic: bool = False,
 ) -> tuple[Setting, ...]:
-    def row(name: str, value: int, documentation: str) -> Setting:
-        return Setting(name, Kind.INT, value, documentation, at_least(floor), has_effect=has_effect)
+    def row(name: str, value: int, documentation: str, *, is_dynamic: bool = False) -> Setting:
+        rule = at_least(floor)
+        return Setting(name, Kind.INT, value, documentation, rule, has_effect=has_effect, is_dynamic=is_dynamic)
 
     return (
-        row(f"group.{kind}.{what}", default, f"{meaning}."),
+        row(f"group.{kind}.{what}", default, f"{meaning}.", is_dynamic=is_dynamic),
         row(f"group.{kind}.min.{what}", least, f"Least that a group may set for {kind}.{what}."),
         row(f"group.{kind}.max.{what}", most, f"Most that a group may set for {kind}.{what}."),
     )
@@ -67,6 +77,7 @@ def _common(kind: str) -> tuple[Setting, ...]:
             f"Least time between two assignments of a {kind} group that reads many partitions",
             0,
             has_effect=kind == "consumer",
+            is_dynamic=True,
         ),
     )
 

@@ -18,6 +18,7 @@ INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
 # The longest text of the wire format before its flexible versions: what is longer could not be told to everybody.
 TEXT_BYTES_MAX = 32767
+NO_EFFECT = "kwire accepts this setting and does not use it."
 
 
 class Kind(IntEnum):
@@ -103,8 +104,9 @@ def one_of(*allowed: str) -> Rule:
 class Setting:
     """One row of a settings table. ``has_effect`` is False for what Kafka knows and kwire only accepts and shows.
 
-    The last two are of broker settings: whether it can be changed while the server runs, and then only for one broker,
-    not for all of them at once.
+    The rest are of broker settings. ``is_dynamic``: it can be changed while the server runs; with ``is_per_broker``
+    only for one broker, not for all of them at once; with ``is_per_listener`` only by a name that begins with a
+    listener's, which kwire does not have. ``warning`` is logged at the start if the value is not the default.
     """
 
     name: str
@@ -115,10 +117,17 @@ class Setting:
     has_effect: bool = True
     is_dynamic: bool = False
     is_per_broker: bool = False
+    is_per_listener: bool = False
+    warning: str = ""
 
     @property
     def is_sensitive(self) -> bool:
         return self.kind is Kind.PASSWORD
+
+    @property
+    def description(self) -> str:
+        """The documentation as DescribeConfigs answers it."""
+        return self.documentation if self.has_effect else f"{self.documentation} {NO_EFFECT}"
 
     def parse(self, text: str) -> SettingValue:
         """The value that ``text`` stands for; InvalidConfig says what is wrong with it."""

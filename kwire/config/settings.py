@@ -5,7 +5,6 @@ sentence says so. Rows marked ``has_effect=False`` are accepted, so that an exis
 shown by DescribeConfigs, but change nothing here. Rows marked ``is_dynamic`` can be changed while the server runs.
 """
 
-from kwire.config.accepted_settings import ACCEPTED_SETTINGS
 from kwire.config.event_settings import EVENT_SETTINGS
 from kwire.config.group_settings import GROUP_PROTOCOL_SETTINGS
 from kwire.config.rooms_settings import REST_GROUP_SETTINGS, ROOM_SETTINGS, STREAM_SETTINGS, WEB_SETTINGS
@@ -22,6 +21,7 @@ from kwire.config.setting import (
     one_of,
 )
 from kwire.config.transaction_settings import TRANSACTION_SETTINGS
+from kwire.config.unused import UNUSED_SECTIONS
 from kwire.config.webhook_settings import WEBHOOK_SETTINGS
 
 COMPRESSION_TYPES = one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
@@ -69,11 +69,10 @@ _NETWORK = (
         "How each listener name is secured, NAME:PROTOCOL. Only PLAINTEXT is served so far.",
     ),
     Setting(
-        "inter.broker.listener.name",
-        Kind.STRING,
-        None,
-        "Listener that brokers use among themselves.",
-        has_effect=False,
+        "controller.listener.names",
+        Kind.LIST,
+        (),
+        "Listeners of the KRaft controller; kwire does not open them and leaves them out of listeners.",
     ),
     Setting("socket.request.max.bytes", Kind.INT, 104857600, "Largest request that is read.", at_least(1)),
     Setting(
@@ -184,7 +183,6 @@ _LOG = (
         at_least(16),
     ),
     Setting("log.cleaner.enable", Kind.BOOLEAN, True, "Compact topics whose cleanup.policy asks for it."),
-    Setting("log.cleaner.threads", Kind.INT, 1, "Compactions at once; kwire runs one.", at_least(0), has_effect=False),
     Setting(
         "log.cleaner.io.max.bytes.per.second",
         Kind.DOUBLE,
@@ -572,7 +570,7 @@ SECTIONS: dict[str, tuple[Setting, ...]] = {
     "Webhooks": WEBHOOK_SETTINGS,
     "HTTP and WebSocket": WEB_SETTINGS,
     "kwire's own": _KWIRE,
-    "Accepted for compatibility": ACCEPTED_SETTINGS,
+    **UNUSED_SECTIONS,
 }
 
 SETTINGS: dict[str, Setting] = {setting.name: setting for section in SECTIONS.values() for setting in section}

@@ -131,7 +131,7 @@ class Values(Mapping[str, Value]):
 
 
 def resolve(sources: list[dict[str, Given]]) -> tuple[Values, list[str], list[str]]:
-    """The values in force (later sources win), warnings about unknown names, and refusals, all of them at once."""
+    """The values in force (later sources win), warnings, and refusals, all of them at once."""
     given: dict[str, Given] = {}
     for source in sources:
         given.update(source)
@@ -151,6 +151,9 @@ def resolve(sources: list[dict[str, Given]]) -> tuple[Values, list[str], list[st
             values[name] = Value(setting, setting.parse(entry.text), entry.source, entry.origin)
         except InvalidConfig as error:
             refusals.append(f"{entry.origin}: {error}")
+            continue
+        if setting.warning and values[name].value != setting.default:
+            warnings.append(f"{entry.origin}: {name}: {setting.warning}")
     return Values(values), warnings, refusals
 
 

@@ -27,7 +27,9 @@ Settings have Kafka's names; what is kwire's alone starts with `kwire.`. A later
 
 A wrong value ends the start with a message that names where it was set. An unknown name in the file or the environment
 is warned about and kept, so that it can be seen with the rest; in a flag it is an error. Settings marked *no effect*
-are accepted and shown because Kafka knows them, and change nothing here so far.
+are accepted and shown because Kafka knows them, and change nothing here. Every broker setting of Apache Kafka 4.3 is
+known, so that an existing configuration is accepted. A setting without effect that is given does not cause a warning,
+except `authorizer.class.name`: without an authorizer every client may do everything.
 
 Settings marked *dynamic* can be changed while the server runs, for one broker or for all of them (`kafka-configs
 --entity-type brokers`, or any client's admin calls). Such a change acts at once, is kept in the data directory and

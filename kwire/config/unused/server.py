@@ -1,0 +1,123 @@
+"""Threads, purgatories, plug-ins, metrics, quotas and tuning of Kafka's own implementation."""
+
+from kwire.config.setting import INT_MAX, Kind, at_least
+from kwire.config.unused.row import CLUSTER_WIDE, PER_BROKER, unused
+
+SERVER_SETTINGS = (
+    unused("alter.config.policy.class.name", Kind.CLASS, None, "Class that judges AlterConfigs requests."),
+    unused(
+        "authorizer.class.name",
+        Kind.STRING,
+        "",
+        "Class that decides which client may do what.",
+        warning="kwire has no authorizer: every client that can connect may do everything",
+    ),
+    unused("background.threads", Kind.INT, 10, "Threads for background work.", at_least(1), CLUSTER_WIDE),
+    unused("client.quota.callback.class", Kind.CLASS, None, "Class that computes client quotas."),
+    unused("config.providers", Kind.LIST, (), "Names of plug-ins that resolve variables in values.", mode=CLUSTER_WIDE),
+    unused("controller.quota.window.num", Kind.INT, 11, "Samples kept for quotas of topic changes.", at_least(1)),
+    unused(
+        "controller.quota.window.size.seconds",
+        Kind.INT,
+        1,
+        "Length of a sample for quotas of topic changes.",
+        at_least(1),
+    ),
+    unused("create.topic.policy.class.name", Kind.CLASS, None, "Class that judges CreateTopics requests."),
+    unused(
+        "delete.records.purgatory.purge.interval.requests",
+        Kind.INT,
+        1,
+        "Requests after which the purgatory of DeleteRecords is purged.",
+    ),
+    unused(
+        "fetch.purgatory.purge.interval.requests",
+        Kind.INT,
+        1000,
+        "Requests after which the purgatory of Fetch is purged.",
+    ),
+    unused(
+        "kafka.metrics.polling.interval.secs",
+        Kind.INT,
+        10,
+        "Time between two runs of the reporters in kafka.metrics.reporters.",
+        at_least(1),
+    ),
+    unused("kafka.metrics.reporters", Kind.LIST, (), "Classes that report Yammer metrics."),
+    unused(
+        "log.cleaner.io.buffer.load.factor",
+        Kind.DOUBLE,
+        0.9,
+        "Share of the cleaner's key buffer that may be filled.",
+        mode=CLUSTER_WIDE,
+    ),
+    unused(
+        "log.cleaner.io.buffer.size",
+        Kind.INT,
+        524288,
+        "Memory for the cleaner's reads and writes.",
+        at_least(0),
+        CLUSTER_WIDE,
+    ),
+    unused("log.cleaner.threads", Kind.INT, 1, "Compactions at once; kwire runs one.", at_least(0), CLUSTER_WIDE),
+    unused(
+        "log.flush.offset.checkpoint.interval.ms",
+        Kind.INT,
+        60000,
+        "Time between two writes of the recovery points to disk.",
+        at_least(0),
+    ),
+    unused(
+        "log.flush.start.offset.checkpoint.interval.ms",
+        Kind.INT,
+        60000,
+        "Time between two writes of the log start offsets to disk.",
+        at_least(0),
+    ),
+    unused(
+        "max.connection.creation.rate", Kind.INT, INT_MAX, "Most new connections per second.", at_least(0), CLUSTER_WIDE
+    ),
+    unused(
+        "max.connections.per.ip.overrides",
+        Kind.STRING,
+        "",
+        "Exceptions from max.connections.per.ip, address:count.",
+        mode=CLUSTER_WIDE,
+    ),
+    unused(
+        "metric.reporters",
+        Kind.LIST,
+        ("org.apache.kafka.common.metrics.JmxReporter",),
+        "Classes that report Kafka's metrics.",
+        mode=CLUSTER_WIDE,
+    ),
+    unused("metrics.num.samples", Kind.INT, 2, "Samples kept for a metric.", at_least(1)),
+    unused("metrics.recording.level", Kind.STRING, "INFO", "Most detailed level of metrics that is recorded."),
+    unused("metrics.sample.window.ms", Kind.LONG, 30000, "Length of a sample of a metric.", at_least(1)),
+    unused("num.io.threads", Kind.INT, 8, "Threads that serve requests.", at_least(1), CLUSTER_WIDE),
+    unused("num.network.threads", Kind.INT, 3, "Threads that read requests.", at_least(1), CLUSTER_WIDE),
+    unused("num.recovery.threads.per.data.dir", Kind.INT, 2, "Threads for recovery.", at_least(1), CLUSTER_WIDE),
+    unused(
+        "principal.builder.class",
+        Kind.CLASS,
+        "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
+        "Class that derives the principal of a connection.",
+        mode=PER_BROKER,
+    ),
+    unused(
+        "producer.purgatory.purge.interval.requests",
+        Kind.INT,
+        1000,
+        "Requests after which the purgatory of Produce is purged.",
+    ),
+    unused("queued.max.requests", Kind.INT, 500, "Requests that may wait for a thread.", at_least(1)),
+    unused("quota.window.num", Kind.INT, 11, "Samples kept for client quotas.", at_least(1)),
+    unused("quota.window.size.seconds", Kind.INT, 1, "Length of a sample for client quotas.", at_least(1)),
+    unused(
+        "share.fetch.purgatory.purge.interval.requests",
+        Kind.INT,
+        1000,
+        "Requests after which the purgatory of ShareFetch is purged.",
+    ),
+    unused("telemetry.max.bytes", Kind.INT, 1048576, "Most bytes of one telemetry push of a client.", at_least(1)),
+)
