@@ -1,7 +1,7 @@
 """`python -m benchmark`: check what is needed, start the servers, run the schedule, print the table.
 
-`python -m benchmark log`, and with `groups`, `rooms`, `events` or `pipeline` in its place, run the other families of
-works, which start servers of their own.
+`python -m benchmark log`, and with `groups`, `rooms`, `events`, `pipeline` or `abuse` in its place, run the other
+families of works, which start servers of their own.
 """
 
 import signal
@@ -11,7 +11,8 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 
-from benchmark import events, groups, log, machine, options, pipeline, report, rooms
+from benchmark import abuse, events, groups, log, machine, options, pipeline, report, rooms
+from benchmark.abuse.run import run_attacks
 from benchmark.events.run import run_event_works
 from benchmark.groups.run import run_group_works
 from benchmark.house import check_kwire, make_directory, publish, say
@@ -34,6 +35,7 @@ FAMILIES = {
     rooms.FAMILY: run_room_works,
     events.FAMILY: run_event_works,
     pipeline.FAMILY: run_pipeline_works,
+    abuse.FAMILY: run_attacks,
 }
 TERMINATED = 128 + signal.SIGTERM
 

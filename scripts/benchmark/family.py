@@ -1,7 +1,7 @@
 """A family of works that start servers of their own: where each is played, in which order, and what came of it.
 
 Every work gets the servers it needs with the settings it needs, each in a directory that goes with it, so the failure
-of one says nothing about the next. `log/`, `groups/`, `rooms/`, `events/` and `pipeline/` are such families.
+of one says nothing about the next. `log/`, `groups/`, `rooms/`, `events/`, `pipeline/` and `abuse/` are such families.
 """
 
 import argparse
@@ -193,16 +193,22 @@ def _attempt(
 
 
 def add_common_options(
-    parser: argparse.ArgumentParser, work_names: Sequence[str], results: Path, beside: str = KAFKA
+    parser: argparse.ArgumentParser, work_names: Sequence[str], results: Path, beside: str | None = KAFKA
 ) -> None:
-    """What every family is told: how much, which works, which servers, and where things go."""
+    """What every family is told: how much, which works, which servers, and where things go.
+
+    Without `beside` kwire is the only server.
+    """
     parser.add_argument("--quick", action="store_true", help="small counts: does everything work?")
     parser.add_argument("--rounds", type=int, default=1, metavar="N", help="of everything; the table shows medians (1)")
     parser.add_argument("--only", metavar="WORK,…", help=f"some of: {', '.join(work_names)}")
-    which = parser.add_mutually_exclusive_group()
-    both = (beside, KWIRE)
-    which.add_argument(f"--{beside}-only", dest="servers", action="store_const", const=(beside,), default=both)
-    which.add_argument("--kwire-only", dest="servers", action="store_const", const=(KWIRE,))
+    if beside is None:
+        parser.set_defaults(servers=(KWIRE,))
+    else:
+        which = parser.add_mutually_exclusive_group()
+        both = (beside, KWIRE)
+        which.add_argument(f"--{beside}-only", dest="servers", action="store_const", const=(beside,), default=both)
+        which.add_argument("--kwire-only", dest="servers", action="store_const", const=(KWIRE,))
     parser.add_argument("--json", type=Path, default=results, metavar="FILE", help=f"raw samples ({results.name})")
     parser.add_argument("--dir", type=Path, metavar="DIR", help="where the data directories are made (TMPDIR)")
     parser.add_argument("--keep", action="store_true", help="leave the data directories and logs behind")

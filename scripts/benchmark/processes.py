@@ -1,6 +1,7 @@
 """Child processes with an end: every one is waited for within a bound and stopped by its own process id."""
 
 import os
+import select
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -32,6 +33,16 @@ class Child:
         if self._process.poll() is None:
             self._process.kill()
             self._process.communicate(timeout=STOP_SECONDS)
+
+    def await_line(self, timeout_seconds: float) -> None:
+        """Wait until it has printed its first line; it prints nothing after that until its standard input is closed."""
+        assert self._process.stdout is not None
+        ready, _, _ = select.select([self._process.stdout], [], [], timeout_seconds)
+        if not ready:
+            raise ChildFailed(f"{self._name}: nothing printed after {timeout_seconds:.0f} s")
+        if not self._process.stdout.readline():
+            self.finish(STOP_SECONDS)
+            raise ChildFailed(f"{self._name}: ended without a line")
 
     def finish(self, timeout_seconds: float) -> str:
         """Close its standard input, wait for its end, and return what it printed."""

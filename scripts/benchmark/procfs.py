@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 PROC = Path("/proc")
@@ -13,7 +14,7 @@ RESIDENT = re.compile(r"^VmRSS:\s+(\d+) kB$", re.MULTILINE)
 def cpu_seconds(pid: int) -> float:
     """User and system time of the process, of its ended children and of those that still run."""
     ticks = 0
-    for member in _family(pid):
+    for member in family(pid):
         fields = _stat_fields(member)
         ticks += sum(int(field) for field in fields[11:15])
     return ticks / TICKS_PER_SECOND
@@ -24,17 +25,27 @@ def anonymous_bytes(pid: int) -> int:
     return _memory_bytes(pid, ANONYMOUS)
 
 
+def anonymous_bytes_of(members: Sequence[int]) -> int:
+    """The same of processes that are known: a look at each, and at no other."""
+    return _memory_bytes_of(members, ANONYMOUS)
+
+
 def resident_bytes(pid: int) -> int:
     """All resident memory, mapped pages of files included; what two processes of the family share counts twice."""
     return _memory_bytes(pid, RESIDENT)
 
 
 def _memory_bytes(pid: int, kind: re.Pattern[str]) -> int:
-    found = (kind.search(_read(PROC / str(member) / "status")) for member in _family(pid))
+    return _memory_bytes_of(family(pid), kind)
+
+
+def _memory_bytes_of(members: Sequence[int], kind: re.Pattern[str]) -> int:
+    found = (kind.search(_read(PROC / str(member) / "status")) for member in members)
     return sum(int(match[1]) * 1024 for match in found if match)
 
 
-def _family(pid: int) -> list[int]:
+def family(pid: int) -> list[int]:
+    """The process and all that descend from it."""
     children: dict[int, list[int]] = {}
     for entry in PROC.iterdir():
         if entry.name.isdigit():

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,10 @@ BENCH_SECONDS_MAX = 400  # The first run builds the load program.
 Figures = dict[str, dict[str, float]]
 
 
-def bench(family: str, directory: Path, *options: str) -> Figures:
+def bench(family: str, directory: Path, *options: str, servers: Sequence[str] = ("--kwire-only",)) -> Figures:
     """The figures of each work, by its name."""
     path = directory / "results.json"
-    short = ("--kwire-only", "--quick", "--seconds", "0.2", "--json", str(path), "--dir", str(directory))
+    short = (*servers, "--quick", "--seconds", "0.2", "--json", str(path), "--dir", str(directory))
     subprocess.run(
         [sys.executable, "-m", "benchmark", family, *short, *options],
         env=os.environ | {"PYTHONPATH": str(ROOT / "scripts")},

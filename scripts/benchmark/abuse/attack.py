@@ -1,0 +1,62 @@
+"""What an attack is: the server it needs, what is prepared, and what one strike sends.
+
+A strike is the attack once, at the size that was asked for. It is repeated, at most once a second, until the window of
+the attack is over. An attack that holds memory strikes once; its connections stay open until memory was measured.
+"""
+
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from benchmark.abuse.bounds import ANSWER_SECONDS_MAX
+from benchmark.servers import LOOPBACK
+from benchmark.wire import connect
+
+
+@dataclass
+class Target:
+    """The server under attack, as an attacker sees it. `held` are connections that stay open."""
+
+    kafka_port: int
+    http_port: int
+    size: int
+    held: list[socket.socket] = field(default_factory=list)
+    strikes: int = 0
+
+    @property
+    def kafka_address(self) -> tuple[str, int]:
+        return (LOOPBACK, self.kafka_port)
+
+    def kafka(self) -> socket.socket:
+        return connect(self.kafka_address, ANSWER_SECONDS_MAX)
+
+    def http(self) -> socket.socket:
+        return connect((LOOPBACK, self.http_port), ANSWER_SECONDS_MAX)
+
+    def hold(self, connection: socket.socket) -> socket.socket:
+        self.held.append(connection)
+        return connection
+
+
+@dataclass(frozen=True)
+class Attack:
+    """`full` and `quick` are how much one strike sends, in the unit that `title` names in its braces.
+
+    `keep` is called once a second as long as a held attack lasts. `large_bytes` is the size of a larger Produce that
+    the good client sends too, where the attack aims at those.
+    """
+
+    name: str
+    title: str
+    full: int
+    quick: int
+    strike: Callable[[Target], None]
+    prepare: Callable[[Target], None] | None = None
+    settings: Mapping[str, object] = field(default_factory=dict)
+    is_held: bool = False
+    keep: Callable[[Target], None] | None = None
+    has_slow_sync: bool = False
+    large_bytes: int = 0
+
+    def titled(self, size: int) -> str:
+        return self.title.format(f"{size:,}")

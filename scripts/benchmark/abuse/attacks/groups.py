@@ -1,0 +1,43 @@
+"""Very many consumer groups, and requests for all of them."""
+
+import struct
+
+from benchmark.abuse.attack import Attack, Target
+from benchmark.abuse.http import ask, head
+from benchmark.admin import Admin
+from benchmark.groups.wire import offset_commit
+from benchmark.wire import read_frame, request_frame
+
+LIST_GROUPS, LIST_GROUPS_VERSION = 16, 2
+TOPIC = "abused-groups"
+PIPELINED_MAX = 100
+NO_GENERATION = -1
+
+
+def _prepare(target: Target) -> None:
+    """A commit without a member makes a group."""
+    with Admin(target.kafka_address) as admin:
+        admin.make_topic(TOPIC, 1, {})
+    with target.kafka() as connection:
+        for first in range(0, target.size, PIPELINED_MAX):
+            numbers = range(first, min(first + PIPELINED_MAX, target.size))
+            connection.sendall(
+                b"".join(offset_commit(f"abused-group-{number}", NO_GENERATION, "", TOPIC, 1) for number in numbers)
+            )
+            received = b""
+            for _ in numbers:
+                received = read_frame(connection, received)
+                received = received[4 + int(struct.unpack_from(">i", received)[0]) :]
+
+
+def _many_groups(target: Target) -> None:
+    with target.kafka() as connection:
+        connection.sendall(request_frame(LIST_GROUPS, LIST_GROUPS_VERSION, b""))
+        read_frame(connection)
+    with target.http() as connection:
+        ask(connection, head("GET", "/api/v1/groups", 0))
+
+
+ATTACKS = (
+    Attack("many-groups", "lists of {} groups, by ListGroups and over HTTP", 100_000, 2_000, _many_groups, _prepare),
+)

@@ -1,0 +1,113 @@
+"""One attack: the good client before it and during it, the longest stall, and memory until it is back."""
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+
+from benchmark.abuse import attacker, good_client
+from benchmark.abuse.attack import Attack
+from benchmark.abuse.bounds import ANSWER_SECONDS_MAX
+from benchmark.abuse.measures import LEFT_MIB_MAX
+from benchmark.abuse.memory import MEBIBYTE, MemoryWatch
+from benchmark.abuse.stage import BEFORE, Stage, server_for
+from benchmark.admin import Admin
+from benchmark.histogram import Latencies
+from benchmark.processes import Child, own_program
+from benchmark.samples import Sample
+from benchmark.servers import KWIRE, RunningServer
+from benchmark.stalls import LoopHealth, loop_health
+
+GRACE_SECONDS = 60.0
+PREPARE_SECONDS_MAX = 300.0
+READY_SECONDS_MAX = 60.0
+HEALTH_SECONDS_MAX = 120.0
+LARGE_MESSAGE_BYTES_MAX = 16 * MEBIBYTE
+
+
+def run(attack: Attack, stage: Stage, round_number: int, _names: Sequence[str]) -> Iterator[Sample]:
+    times = stage.options.times
+    size = stage.options.size_of(attack)
+    with server_for(stage, attack) as server:
+        _prepare(attack, server, size)
+        with _client(attack, server, seconds=times.before_seconds) as quiet:
+            before = _rounds(quiet.finish(times.before_seconds + GRACE_SECONDS))
+        health = loop_health(server)
+        with MemoryWatch(server) as memory, _client(attack, server, stop_with_stdin=True) as client:
+            yield Sample(BEFORE, round_number, attack.name, _figures(before))
+            client.await_line(READY_SECONDS_MAX)
+            with _attacker(attack, server, size, seconds=times.attack_seconds) as attacking:
+                attacking.await_line(times.attack_seconds + ANSWER_SECONDS_MAX + GRACE_SECONDS)
+                during = _rounds(client.finish(ANSWER_SECONDS_MAX + GRACE_SECONDS))
+                figures = _figures(during)
+                figures["stall_ms"] = _stall_ms(health, await_health(server), during)
+                figures["back_s"] = memory.await_back(LEFT_MIB_MAX, times.after_seconds)
+                figures["growth_mib"], figures["left_mib"] = memory.growth_mib, memory.left_mib
+                outcome = attacker.Outcome(**json.loads(attacking.finish(ANSWER_SECONDS_MAX + GRACE_SECONDS)))
+        server.check_alive()
+        figures |= {"strikes": outcome.strikes, "refused": outcome.refused, "seconds": outcome.seconds}
+        yield Sample(KWIRE, round_number, attack.name, figures, _histograms(during))
+
+
+def _prepare(attack: Attack, server: RunningServer, size: int) -> None:
+    with Admin(server.address) as admin:
+        admin.make_topic(good_client.TOPIC, 1, {})
+        admin.make_topic(good_client.LARGE_TOPIC, 1, {"max.message.bytes": LARGE_MESSAGE_BYTES_MAX})
+    if attack.prepare is not None:
+        with _attacker(attack, server, size, prepare=True) as preparing:
+            preparing.finish(PREPARE_SECONDS_MAX)
+        # What the preparation did to the loop and to memory is not the attack's.
+        server.stop()
+        server.start()
+
+
+def _attacker(attack: Attack, server: RunningServer, size: int, **more: object) -> Child:
+    port = server.address[1]
+    return own_program(
+        "abuse.attacker", attack=attack.name, kafka_port=port, http_port=server.http_port, size=size, **more
+    )
+
+
+def _client(attack: Attack, server: RunningServer, **more: object) -> Child:
+    port = server.address[1]
+    return own_program(
+        "abuse.good_client", kafka_port=port, http_port=server.http_port, large_bytes=attack.large_bytes, **more
+    )
+
+
+def _rounds(output: str) -> good_client.Rounds:
+    return good_client.Rounds(**json.loads(output.splitlines()[-1]))
+
+
+def _histograms(rounds: good_client.Rounds) -> dict[str, str]:
+    return {name: text for name in ("kafka", "http", "large") if (text := getattr(rounds, name))}
+
+
+def _figures(rounds: good_client.Rounds) -> dict[str, float]:
+    figures: dict[str, float] = {"rounds": rounds.rounds, "failed": rounds.failed}
+    for name, encoded in _histograms(rounds).items():
+        latencies = Latencies.decode(encoded).figures()
+        figures |= {f"{name}_{which}_ms": latencies[f"{which}_us"] / 1000 for which in ("p50", "p99", "max")}
+    return figures
+
+
+def await_health(server: RunningServer) -> LoopHealth:
+    """The loop's figures, as soon as the loop answers."""
+    deadline = time.monotonic() + HEALTH_SECONDS_MAX
+    while (health := loop_health(server)).longest_seconds is None and time.monotonic() < deadline:
+        server.check_alive()
+    return health
+
+
+def _stall_ms(before: LoopHealth, after: LoopHealth, during: good_client.Rounds) -> float:
+    """The longest stall of the attack.
+
+    The server tells the longest since its start. If that was before the attack, the longest of the attack was at most
+    what the good client waited.
+    """
+    waited = max(Latencies.decode(text).figures()["max_us"] / 1000 for text in _histograms(during).values())
+    if after.longest_seconds is None:
+        return waited
+    longest = after.longest_seconds * 1000
+    if before.longest_seconds is not None and after.longest_seconds <= before.longest_seconds:
+        return min(longest, waited)
+    return longest
