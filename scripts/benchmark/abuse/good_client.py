@@ -131,8 +131,9 @@ def run_parts(parts: list[Part], seconds: float, stop_with_stdin: bool) -> None:
     else:
         time.sleep(seconds)
     ended.set()
+    deadline = time.monotonic() + ANSWER_SECONDS_MAX
     for thread in threads:
-        thread.join(timeout=ANSWER_SECONDS_MAX)
+        thread.join(timeout=max(0.0, deadline - time.monotonic()))
 
 
 def main() -> None:

@@ -17,10 +17,10 @@ NO_FAILURES = Bar(0, absolute=True)
 
 
 def measures(given: Options) -> list[Measure]:
-    return [measure for attack in ATTACKS for measure in _of(attack, given)]
+    return [measure for attack in ATTACKS for measure in measures_of(attack, given)]
 
 
-def _of(attack: Attack, given: Options) -> Iterator[Measure]:
+def measures_of(attack: Attack, given: Options) -> Iterator[Measure]:
     title = attack.titled(given.size_of(attack))
     yield Measure(f"{title}: longest stall", "ms", attack.name, "stall_ms", STALL_MS, is_compared=False)
     yield Measure("- memory growth", "MiB", attack.name, "growth_mib", GROWTH_MIB)

@@ -1,12 +1,13 @@
 """A run of this family: each attack on a server of its own, and the table of what it did to the good client."""
 
 import platform
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
+from benchmark import report
 from benchmark.abuse.attacks import ATTACKS
-from benchmark.abuse.measures import measures
-from benchmark.abuse.options import parse
+from benchmark.abuse.measures import measures, measures_of
+from benchmark.abuse.options import Options, parse
 from benchmark.abuse.stage import BEFORE, AttackWork
 from benchmark.abuse.work import run
 from benchmark.family import Beside, run_family
@@ -28,4 +29,21 @@ ESTIMATE_SECONDS = 60.0
 def run_attacks(arguments: Sequence[str]) -> list[Sample]:
     given = parse(arguments)
     works = [AttackWork(attack.name, ESTIMATE_SECONDS, partial(run, attack), servers=(KWIRE,)) for attack in ATTACKS]
-    return run_family(given, works, measures(given), QUIET)
+    samples = run_family(given, works, measures(given), QUIET)
+    for line in verdicts(given, samples):
+        print(line, flush=True)
+    return samples
+
+
+def verdicts(given: Options, samples: Sequence[Sample]) -> Iterator[str]:
+    """For each attack that was measured whether every bar was met, and which were not."""
+    yield ""
+    for attack in ATTACKS:
+        own = [sample for sample in samples if sample.work == attack.name]
+        if not own:
+            continue
+        rows = report.rows(own, list(measures_of(attack, given)), beside=BEFORE)
+        missed = [row.title.rpartition(": ")[2].removeprefix("- ") for row in rows if row.met is False]
+        failed = [f"failed: {sample.error.splitlines()[0]}" for sample in own if sample.error]
+        problems = [*failed, *missed]
+        yield f"{attack.name}: {'does not hold: ' + '; '.join(problems) if problems else 'holds'}"
