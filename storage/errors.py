@@ -6,8 +6,9 @@ package: it is wrapped in :class:`DiskFailure` at the door of the object whose p
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 
 
 class StorageError(Exception):
@@ -18,8 +19,19 @@ class CorruptBatch(StorageError):
     """The bytes are not a whole batch: truncated, wrong size or wrong CRC."""
 
 
+class RecordProblem(NamedTuple):
+    """What is wrong with one record of a batch; ``number`` is its place in it, from 0."""
+
+    number: int
+    message: str
+
+
 class InvalidBatch(StorageError):
-    """The bytes are whole, but a batch like this may not be stored."""
+    """The bytes are whole, but a batch like this may not be stored; ``problems`` names the records at fault, if any."""
+
+    def __init__(self, message: str = "", problems: Sequence[RecordProblem] = ()) -> None:
+        super().__init__(message)
+        self.problems = problems
 
 
 class UnsupportedMagic(InvalidBatch):
@@ -31,7 +43,7 @@ class UnsupportedCompression(InvalidBatch):
 
 
 class InvalidTimestamp(InvalidBatch):
-    """The batch claims a timestamp type that only the broker may set."""
+    """Times of records are outside the topic's limits, or the timestamp type is one that only the broker may set."""
 
 
 class DecompressionFailed(CorruptBatch):

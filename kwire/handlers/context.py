@@ -22,6 +22,7 @@ from kwire.coordinator.group.coordinator import GroupCoordinator
 from kwire.coordinator.transaction.admissions import Admissions
 from kwire.coordinator.transaction.coordinator import TransactionCoordinator
 from kwire.coordinator.transaction.marker_writing import Markers
+from kwire.errors import KafkaError
 from kwire.wire.schema import Api
 
 
@@ -95,17 +96,25 @@ class Context:
 
 
 class DurableAnswer(NamedTuple):
-    """An answer, framed, that may leave once each partition is readable up to its offset."""
+    """An answer, framed, that may leave once each partition is readable up to its offset.
+
+    `ends` holds the partition's index, the partition and that offset; `version` is that of the request.
+    """
 
     framed: bytes
-    ends: Sequence[tuple[Partition, int]]
+    ends: Sequence[tuple[int, Partition, int]]
     timeout_ms: int
+    version: int
 
 
 class Shortcut(Protocol):
     """A connection's quick way for requests that are like one before; `repeated_produce.py` says how."""
 
     def answer(self, frame: memoryview) -> bytes | DurableAnswer | None: ...
+
+    def with_failures(self, answer: DurableAnswer, failures: Mapping[int, KafkaError]) -> bytes:
+        """The frame to send when some partitions, by their index, are not readable in time or never will be."""
+        ...
 
     def learn(self, context: Context, frame: memoryview, request: Any, response: Any | None) -> None:
         """`response` is None when it comes later."""

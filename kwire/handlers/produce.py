@@ -2,10 +2,12 @@
 
 - Versions 0-2 are advertised but carry formats that are no longer stored: each partition answers UNSUPPORTED_VERSION.
 - One batch per partition, as Kafka demands; it stays opaque: header and CRC checked, offset patched, written.
-- acks 0 gets no answer (an error drops the connection, the only sign such a producer understands), 1 gets its answer
-  when the batch is in the log, all when it is readable: as durable as the topic's `kwire.log.sync` says.
-- A batch for a topic of the event store is checked by its schemas and committed through the journal; acks 1 and all are
-  the same there, and records that are refused are named.
+- acks 0 gets no answer (an error drops the connection, the only sign such a producer understands). acks 1 and all are
+  answered when the records are readable and as durable as the topic's `kwire.log.sync` says: with one copy of each
+  partition the two are the same. A wait that takes longer than the request's timeout is answered with
+  REQUEST_TIMED_OUT.
+- A batch for a topic of the event store is checked by its schemas and committed through the journal, and records that
+  are refused are named.
 - A batch the producer already wrote (same id, epoch and sequence) is answered with its first offset.
 - Version 3 is the first with today's record batches, and brought the transactional id; 5 tells the start of the log; 7
   is the first that may bring zstd; 8 names single bad records and says what is wrong; 9 is flexible; 10 tells where the
@@ -17,15 +19,15 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from kwire.broker.partition import Partition, code_of
-from kwire.broker.store.commit import InvalidRecords, Outcome, Stored
+from kwire.broker.partition import Partition
+from kwire.broker.store.commit import Outcome, Stored
 from kwire.broker.store.event_store import EventStore
 from kwire.broker.topics import Topic
 from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.context import Context, DropConnection
+from kwire.handlers.produce_errors import refuse, refused
 from kwire.handlers.transactional_produce import TransactionalProduce
 from kwire.wire.messages.produce import (
-    BatchIndexAndErrorMessage,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -44,8 +46,6 @@ ALL, NONE = -1, 0
 ACKS = (ALL, NONE, 1)
 # A commit that is under way is waited for so long at least: a producer in a hurry would only send it again.
 COMMIT_MS_MIN = 1000
-# Records of one batch that are named in the answer.
-RECORD_ERRORS_MAX = 1000
 
 
 def handle(context: Context, request: ProduceRequest) -> ProduceResponse | Awaitable[ProduceResponse] | None:
@@ -80,10 +80,8 @@ def handle(context: Context, request: ProduceRequest) -> ProduceResponse | Await
                     answers.append(answer)
                     if partition.high_watermark <= appended.last_offset:
                         unsafe.append((partition, appended.last_offset + 1, answer))
-            except KafkaError as error:
-                answers.append(_failed(one.index, error.code, error.message))
-            except StorageError as error:
-                answers.append(_failed(one.index, code_of(error), str(error)))
+            except (KafkaError, StorageError) as error:
+                answers.append(refused(one.index, error))
         responses.append(TopicProduceResponse(name=data.name, topic_id=data.topic_id, partition_responses=answers))
     if transactional is not None and not transactional.count:
         transactional = None
@@ -93,8 +91,6 @@ def handle(context: Context, request: ProduceRequest) -> ProduceResponse | Await
         _drop_on_failure(responses)
         return None
     response = ProduceResponse(responses=responses)
-    if request.acks != ALL:
-        unsafe = []
     if transactional is not None or unsafe or (commits is not None and commits.left):
         return _answer_when_safe(response, unsafe, commits, transactional, request)
     return response
@@ -178,13 +174,7 @@ def _fill_in(answer: PartitionProduceResponse, topic: Topic, outcome: Outcome) -
         if partition.is_open:
             answer.log_start_offset = partition.log.log_start_offset
         return
-    answer.error_message = outcome.message
-    answer.error_code = outcome.code if isinstance(outcome, KafkaError) else ErrorCode.INVALID_RECORD
-    if isinstance(outcome, InvalidRecords):
-        answer.record_errors = [
-            BatchIndexAndErrorMessage(batch_index=number, batch_index_error_message=message)
-            for number, message in outcome.problems[:RECORD_ERRORS_MAX]
-        ]
+    refuse(answer, outcome)
 
 
 def _answer_when_safe(
@@ -208,14 +198,14 @@ def _answer_when_safe(
     def wait_for(partition: Partition, end: int, answer: PartitionProduceResponse) -> None:
         def reached(error: KafkaError | None) -> None:
             if error is not None:
-                answer.error_code, answer.error_message, answer.base_offset = error.code, error.message, -1
+                refuse(answer, error)
             one_less()
 
         partition.on_reached(end, reached, request.timeout_ms)
 
     def appended_later(partition: Partition, appended: Appended, answer: PartitionProduceResponse) -> None:
         _tell(answer, partition, appended)
-        if request.acks == ALL and partition.high_watermark <= appended.last_offset:
+        if partition.high_watermark <= appended.last_offset:
             wait_for(partition, appended.last_offset + 1, answer)
         else:
             one_less()
@@ -251,10 +241,6 @@ def _refusal(version: int, request: ProduceRequest) -> KafkaError | None:
     if request.acks not in ACKS:
         return KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
     return None
-
-
-def _failed(index: int, code: ErrorCode, message: str | None) -> PartitionProduceResponse:
-    return PartitionProduceResponse(index=index, error_code=code, base_offset=-1, error_message=message)
 
 
 def _drop_on_failure(responses: list[TopicProduceResponse]) -> None:

@@ -8,15 +8,16 @@ stored, the general way deals with it.
 """
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 
-from kwire.broker.partition import Partition, code_of
+from kwire.broker.partition import Partition
 from kwire.broker.topics import Topic
 from kwire.clock import Clock
 from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.context import Context, DurableAnswer
-from kwire.wire.codec import encode_message
+from kwire.handlers.produce_errors import refuse, refused
+from kwire.wire.codec import decode_message, encode_message
 from kwire.wire.errors import WireError
 from kwire.wire.messages.produce import (
     PRODUCE,
@@ -38,12 +39,14 @@ PARTITIONS_MAX = 100
 # a node has many connections. What it does not remember, it shares with the others.
 PACKINGS_MAX = 16
 STRUCTS_MAX = 256
-ALL = -1
 # Values no real answer has, to find the place of the numbers in an encoded one.
 _MARKS = (0x01020304, 0x0506, 0x0102030405060708, 0x1112131415161718, 0x2122232425262728)
 
 # A partition's numbers in an answer: index, error code, base offset, append time, log start.
 _NUMBERS = struct.Struct(">ihqqq")
+# The size of an answer and the correlation id of its request.
+_SIZE_BYTES = 4
+_ANSWER_HEAD = struct.Struct(">ii")
 _unpack_call = struct.Struct(">i").unpack_from
 # A partition's index and the length of its batch. Without a sign: what is below zero becomes too large, and is refused.
 _unpack_part = struct.Struct(">II").unpack_from
@@ -63,7 +66,6 @@ class RepeatedProduce:
     """One connection's memory of its last Produce to one topic."""
 
     __slots__ = (
-        "_acks",
         "_after",
         "_before",
         "_between",
@@ -95,7 +97,6 @@ class RepeatedProduce:
         self._unpack_head: Callable[[memoryview], tuple[int, int, bytes, int]] = self._unpacking_of_head()
         self._start = 0
         self._tail = b""
-        self._acks = ALL
         self._timeout_ms = 0
         self._partitions: list[Partition] = []
         # The answer: words in front of the count of partitions, behind the numbers of each, and behind the last.
@@ -141,9 +142,9 @@ class RepeatedProduce:
             self._between,
             self._after,
         )
-        if appended.last_offset < partition.high_watermark or self._acks != ALL:
+        if appended.last_offset < partition.high_watermark:
             return framed
-        return DurableAnswer(framed, [(partition, appended.last_offset + 1)], self._timeout_ms)
+        return DurableAnswer(framed, [(index, partition, appended.last_offset + 1)], self._timeout_ms, self._version)
 
     def _append(self, parts: list[_Part], correlation_id: int) -> bytes | DurableAnswer | None:
         """Each batch has its own fate, but for the first: when that cannot be stored, nothing has happened."""
@@ -165,10 +166,22 @@ class RepeatedProduce:
             start_offset = partition.log.log_start_offset
             numbers += (index, 0, appended.base_offset, appended.log_append_time_ms, start_offset, between)
             if partition.high_watermark <= appended.last_offset:
-                unsafe.append((partition, appended.last_offset + 1))
+                unsafe.append((index, partition, appended.last_offset + 1))
         size, before, pack = self._packing_around(_lengths(numbers)) if has_failed else self._packing(len(parts))
         framed = pack(size, correlation_id, before, *numbers, self._after)
-        return DurableAnswer(framed, unsafe, self._timeout_ms) if unsafe and self._acks == ALL else framed
+        return DurableAnswer(framed, unsafe, self._timeout_ms, self._version) if unsafe else framed
+
+    def with_failures(self, answer: DurableAnswer, failures: Mapping[int, KafkaError]) -> bytes:
+        """The answer's frame, with the errors of partitions that did not become durable, by their index."""
+        _, correlation_id = _ANSWER_HEAD.unpack_from(answer.framed)
+        start = _ANSWER_HEAD.size + (1 if answer.version >= PRODUCE.first_flexible else 0)
+        response = decode_message(ProduceResponse, answer.version, memoryview(answer.framed)[start:])
+        for one in response.responses[0].partition_responses:
+            if (error := failures.get(one.index)) is not None:
+                refuse(one, error)
+        body = encode_message(response, answer.version)
+        size = start - _SIZE_BYTES + len(body)
+        return _ANSWER_HEAD.pack(size, correlation_id) + answer.framed[_ANSWER_HEAD.size : start] + body
 
     def _parts(self, frame: memoryview, count: int) -> list[_Part] | None:
         """The request's partitions, each batch checked; None if this is not for us."""
@@ -210,12 +223,7 @@ class RepeatedProduce:
 
     def _failed(self, index: int, error: StorageError | KafkaError) -> tuple[int | bytes, ...]:
         """Numbers and words for a batch that could not be stored after another one of the same request was."""
-        if isinstance(error, KafkaError):
-            code, message = error.code, error.message
-        else:
-            code, message = code_of(error), str(error)
-        failed = PartitionProduceResponse(index=index, error_code=code, base_offset=-1, error_message=message)
-        encoded = self._encoded(failed)
+        encoded = self._encoded(refused(index, error))
         start = len(self._words) - self._head_tags + self._count_bytes
         words = encoded[start + _NUMBERS.size : len(encoded) - len(self._after)]
         return *_NUMBERS.unpack_from(encoded, start), words
@@ -249,7 +257,6 @@ class RepeatedProduce:
             return
         self._version = version
         self._is_flexible = version >= PRODUCE.first_flexible
-        self._acks = request.acks
         self._timeout_ms = request.timeout_ms
         self._clock = context.services.clock
         (self._call,) = _unpack_call(frame)

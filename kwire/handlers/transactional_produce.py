@@ -9,11 +9,12 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from kwire.broker.partition import Partition, code_of
+from kwire.broker.partition import Partition
 from kwire.coordinator.transaction.admissions import Entrance
 from kwire.coordinator.transaction.states import TopicPartition
 from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.context import Context
+from kwire.handlers.produce_errors import refuse
 from kwire.wire.messages.produce import PartitionProduceResponse, ProduceRequest
 from storage.batch import BatchHeader
 from storage.errors import StorageError
@@ -114,7 +115,7 @@ class TransactionalProduce:
                     self._admissions.turn_away(
                         header.producer_id, header.producer_epoch, part.place, part.header.base_sequence
                     )
-                _refuse(part.answer, self._told(error), "the partition is not in the transaction")
+                refuse(part.answer, KafkaError(self._told(error), "the partition is not in the transaction"))
                 on_refused()
 
         self._admissions.enter(
@@ -132,16 +133,13 @@ class TransactionalProduce:
         for part in self._parts:
             try:
                 appended = self._append(part)
-            except KafkaError as error:
-                _refuse(part.answer, error.code, error.message)
-                on_refused()
-            except StorageError as error:
-                _refuse(part.answer, code_of(error), str(error))
+            except (KafkaError, StorageError) as error:
+                refuse(part.answer, error)
                 on_refused()
             except Exception:
                 # Whoever calls here may be about to answer others.
                 log.exception("a batch of a transaction in %s", part.place)
-                _refuse(part.answer, ErrorCode.UNKNOWN_SERVER_ERROR, None)
+                refuse(part.answer, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
                 on_refused()
             else:
                 on_appended(part.partition, appended, part.answer)
@@ -172,7 +170,3 @@ class TransactionalProduce:
 
 def _is_open(part: _Part) -> bool:
     return part.partition.has_open_transaction(part.header.producer_id, part.header.producer_epoch)
-
-
-def _refuse(answer: PartitionProduceResponse, code: ErrorCode, message: str | None) -> None:
-    answer.error_code, answer.error_message, answer.base_offset = code, message, -1

@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -271,20 +272,22 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def _answer_when_durable(self, answer: DurableAnswer) -> None:
         turn, began, left = Turn(), self.active_at, len(answer.ends)
+        failures: dict[int, KafkaError] = {}
         self._machine.wait(turn)
 
-        def reached(error: KafkaError | None) -> None:
+        def reached(index: int, error: KafkaError | None) -> None:
             nonlocal left
             left -= 1
             if error is not None:
-                # What became of the batch is unknown; asked again, the general way has the words for it.
-                self._fail(f"a batch is not safe: {error}")
-            elif not left and not self._transport.is_closing():
+                failures[index] = error
+            if not left and not self._transport.is_closing():
+                assert self._shortcut is not None
                 assert self._shortcut_latency is not None
-                self._send_on(self._machine.answer_framed(turn, [answer.framed]), self._shortcut_latency, began)
+                framed = self._shortcut.with_failures(answer, failures) if failures else answer.framed
+                self._send_on(self._machine.answer_framed(turn, [framed]), self._shortcut_latency, began)
 
-        for partition, end in answer.ends:
-            partition.on_reached(end, reached, answer.timeout_ms)
+        for index, partition, end in answer.ends:
+            partition.on_reached(end, partial(reached, index), answer.timeout_ms)
 
     def _handle(self, request: Request, frame: memoryview) -> list[Buffer]:
         shared = self._shared

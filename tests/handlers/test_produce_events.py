@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from kwire.broker.store.commit import RecordProblem
 from kwire.broker.topics import Topic
 from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.context import Context
@@ -27,6 +26,7 @@ from kwire.wire.messages.produce import (
     TopicProduceData,
 )
 from storage.batch import BatchHeader, Record, build_batch, check_batch, read_records
+from storage.errors import RecordProblem
 from storage.format import GZIP, ZSTD
 from tests.support.batches import make_batch
 from tests.support.event_store import all_events, draft, events_of, payloads_of

@@ -17,16 +17,9 @@ from kwire.broker.store.known_keys import KnownCommit, KnownKeys, Placed
 from kwire.broker.topics import Topic, Topics
 from kwire.errors import ErrorCode, IdempotencyConflict, KafkaError, StreamError, WrongExpectedVersion
 from storage.batch import BatchHeader
-from storage.errors import StorageError
+from storage.errors import RecordProblem, StorageError
 from storage.format import LENGTH_OVERHEAD, PLACEMENT
 from storage.producers import add_sequence
-
-
-class RecordProblem(NamedTuple):
-    """What is wrong with one record of a batch; `number` is its place in it, from 0."""
-
-    number: int
-    message: str
 
 
 class InvalidRecords(KafkaError):

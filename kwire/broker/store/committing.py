@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 from kwire.broker.partition import NEVER_MS, WAIT_MS_MAX, Partition, Syncs, code_of
-from kwire.broker.store.commit import LATER, Commit, Done, InvalidRecords, Outcome, Part, Plan, RecordProblem
+from kwire.broker.store.commit import LATER, Commit, Done, InvalidRecords, Outcome, Part, Plan
 from kwire.broker.store.journal import (
     COMMIT_BYTES_MAX,
     NewRecord,
@@ -29,7 +29,7 @@ from kwire.errors import ErrorCode, KafkaError, StreamError
 from kwire.metastore import Change, Conflict, MetaStore
 from kwire.metastore.interface import ABSENT
 from storage.batch import BatchHeader
-from storage.errors import StorageError
+from storage.errors import RecordProblem, StorageError
 
 log = logging.getLogger("kwire.broker")
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from kwire.broker.events.event import checked_json
 from kwire.broker.partition import WAIT_MS_MAX
-from kwire.broker.store.commit import RecordProblem
 from kwire.broker.store.event_store import EventDraft
 from kwire.broker.store.schema_worker import Run, TookTooLong, Violation, violations
 from kwire.broker.store.typed_records import TypedRecord, typed_records
@@ -26,7 +25,7 @@ from kwire.errors import (
     UnwordedViolation,
 )
 from storage.batch import BatchHeader
-from storage.errors import StorageError
+from storage.errors import RecordProblem, StorageError
 from storage.format import HEADER_BYTES
 
 if TYPE_CHECKING:

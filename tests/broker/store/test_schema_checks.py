@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from kwire.broker.store import schema_checks
-from kwire.broker.store.commit import Outcome, RecordProblem
+from kwire.broker.store.commit import Outcome
 from kwire.broker.store.event_store import EventDraft
 from kwire.broker.store.event_topics import EventTopics
 from kwire.broker.store.schema_checks import WORK_HERE_MAX, SchemaChecks
@@ -17,7 +17,7 @@ from kwire.broker.store.schema_worker import SchemaWorker, TookTooLong
 from kwire.broker.topics import Topic
 from kwire.errors import ErrorCode, KafkaError, SchemaViolation
 from storage.batch import Record, build_batch, check_batch
-from storage.errors import CorruptBatch
+from storage.errors import CorruptBatch, RecordProblem
 from storage.format import GZIP, LZ4, SNAPPY, ZSTD
 from tests.support import worker_calls
 from tests.support.event_store import events_of
