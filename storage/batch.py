@@ -14,7 +14,15 @@ from crc32c import crc32c
 from msgspec import Struct
 from msgspec.structs import astuple
 
-from storage.errors import CorruptBatch, InvalidBatch, InvalidTimestamp, UnsupportedCompression, UnsupportedMagic
+from storage.errors import (
+    PROBLEMS_NAMED_MAX,
+    CorruptBatch,
+    InvalidBatch,
+    InvalidTimestamp,
+    RecordProblem,
+    UnsupportedCompression,
+    UnsupportedMagic,
+)
 from storage.format import (
     ABORT,
     ATTRIBUTES_POSITION,
@@ -54,8 +62,6 @@ _MARKER_VALUE: Final = struct.Struct(">hi")
 
 # A varint of 64 bits takes at most ten bytes.
 _VARINT_BYTES_MAX: Final = 10
-# What a client's batch may unfold to while the times of its records are looked at, on the way of an append.
-RECORD_CHECKS_BUDGET_BYTES: Final = 16 * 1024 * 1024
 
 
 class BatchHeader(Struct, frozen=True, gc=False):
@@ -141,7 +147,7 @@ def check_batch(view: memoryview) -> BatchHeader:
     if count <= 0 or last_offset_delta != count - 1:
         raise InvalidBatch(f"{count} records with last offset delta {last_offset_delta}")
     if attributes:
-        _check_attributes(attributes)
+        _check_attributes(attributes, count)
     if not attributes & COMPRESSION_MASK and count * MIN_RECORD_BYTES > size - HEADER_BYTES:
         raise InvalidBatch(f"{count} records cannot fit in {size} bytes")
     if producer_id >= 0 and base_sequence < 0:
@@ -149,13 +155,18 @@ def check_batch(view: memoryview) -> BatchHeader:
     return BatchHeader(*values)
 
 
-def _check_attributes(attributes: int) -> None:
+def _check_attributes(attributes: int, count: int) -> None:
     if attributes & COMPRESSION_MASK > ZSTD:
         raise UnsupportedCompression(f"codec {attributes & COMPRESSION_MASK} does not exist")
     if attributes & CONTROL_BIT:
         raise InvalidBatch("clients may not write control batches")
     if attributes & TIMESTAMP_TYPE_BIT:
-        raise InvalidTimestamp("producers may not set the log append time")
+        # As Kafka has it: each record is at fault.
+        problem = "Invalid timestamp type in message. Producer should not set timestamp type to LogAppendTime."
+        raise InvalidTimestamp(
+            "One or more records have been rejected due to invalid timestamp",
+            [RecordProblem(number, problem) for number in range(min(count, PROBLEMS_NAMED_MAX))],
+        )
     if attributes & DELETE_HORIZON_BIT:
         raise InvalidBatch("only compaction may say when a batch's marks are to go")
 
@@ -180,105 +191,11 @@ def stamp_append_time(view: memoryview, now_ms: int) -> None:
     _CRC.pack_into(view, CRC_POSITION, crc32c(view[CRC_START:]))
 
 
-def fill_max_timestamp(view: memoryview, *, budget_bytes: int = RECORD_CHECKS_BUDGET_BYTES) -> BatchHeader:
-    """Write the largest time of the records into the header of a batch whose producer left it unset.
-
-    The CRC follows. Returns the header as it is then, or as it was when no record has a time either. Raises
-    :class:`CorruptBatch`, or :class:`BudgetExceeded` when the records cannot be looked at.
-    """
-    header = parse_header(view)
-    largest = max(_record_times(view, header, budget_bytes), default=NO_TIMESTAMP)
-    if largest <= header.max_timestamp:
-        return header
-    _TIMESTAMP.pack_into(view, MAX_TIMESTAMP_POSITION, largest)
+def set_max_timestamp(view: memoryview, max_timestamp: int) -> BatchHeader:
+    """Write the largest time of the records into the header; the CRC follows. Returns the header as it is then."""
+    _TIMESTAMP.pack_into(view, MAX_TIMESTAMP_POSITION, max_timestamp)
     _CRC.pack_into(view, CRC_POSITION, crc32c(view[CRC_START:]))
     return parse_header(view)
-
-
-def check_keys(view: memoryview, *, budget_bytes: int = RECORD_CHECKS_BUDGET_BYTES) -> None:
-    """Raise :class:`InvalidBatch` when a record has no key: a compacted topic could not tell what it replaces."""
-    header = parse_header(view)
-    body = _body(view, header, budget_bytes)
-    size, position = len(body), 0
-    try:
-        for number in range(header.record_count):
-            byte = body[position]
-            if byte < 0x80:
-                length, position = (byte >> 1) ^ -(byte & 1), position + 1
-            elif (second := body[position + 1]) < 0x80:
-                length, position = ((byte & 0x7F | second << 7) >> 1) ^ -(byte & 1), position + 2
-            else:
-                length, position = _varint(body, position)
-            end = position + length
-            if length < MIN_RECORD_BYTES - 1 or end > size:
-                raise CorruptBatch("a record is longer than its batch or shorter than a record")
-            position += 1  # the record's attributes
-            # Its time and its offset, which nobody asks for here.
-            position = position + 1 if body[position] < 0x80 else _varint(body, position)[1]
-            position = position + 1 if body[position] < 0x80 else _varint(body, position)[1]
-            byte = body[position]
-            key_bytes = (byte >> 1) ^ -(byte & 1) if byte < 0x80 else _varint(body, position)[0]
-            if key_bytes < 0:
-                raise InvalidBatch(f"record {number} has no key; a compacted topic takes only records with keys")
-            if position + key_bytes >= end:
-                raise CorruptBatch("a key is longer than its record")
-            position = end
-    except IndexError:
-        raise CorruptBatch("a record runs past the end of its batch") from None
-    if position != size:
-        raise CorruptBatch("bytes follow the last record")
-
-
-def check_record_times(
-    view: memoryview,
-    header: BatchHeader,
-    earliest_ms: int,
-    latest_ms: int,
-    *,
-    budget_bytes: int = RECORD_CHECKS_BUDGET_BYTES,
-) -> None:
-    """Raise :class:`InvalidTimestamp` when some record's time lies outside the limits, both of them allowed.
-
-    A record without a time is not judged, as in Kafka. Every record is unfolded for it, so it is for topics that ask
-    for limits; raises like :func:`fill_max_timestamp` besides.
-    """
-    if header.max_timestamp > latest_ms:  # told without a look at the records
-        raise InvalidTimestamp(f"timestamp {header.max_timestamp} is outside {earliest_ms}..{latest_ms}")
-    times = _record_times(view, header, budget_bytes)
-    if not times or (min(times) >= earliest_ms and max(times) <= latest_ms):
-        return
-    for number, timestamp_ms in enumerate(times):
-        if not earliest_ms <= timestamp_ms <= latest_ms and timestamp_ms != NO_TIMESTAMP:
-            raise InvalidTimestamp(f"timestamp {timestamp_ms} of record {number} is outside {earliest_ms}..{latest_ms}")
-
-
-def _record_times(view: memoryview, header: BatchHeader, budget_bytes: int) -> list[int]:
-    """The producer's time of each record; of the records nothing else is unfolded."""
-    body = _body(view, header, budget_bytes)
-    base_timestamp, size, position = header.base_timestamp, len(body), 0
-    times = []
-    try:
-        for _ in range(header.record_count):
-            # Most lengths take one or two bytes, and this is for every record of a batch that somebody waits for.
-            byte = body[position]
-            if byte < 0x80:
-                length, position = (byte >> 1) ^ -(byte & 1), position + 1
-            elif (second := body[position + 1]) < 0x80:
-                length, position = ((byte & 0x7F | second << 7) >> 1) ^ -(byte & 1), position + 2
-            else:
-                length, position = _varint(body, position)
-            end = position + length
-            if length < MIN_RECORD_BYTES - 1 or end > size:
-                raise CorruptBatch("a record is longer than its batch or shorter than a record")
-            byte = body[position + 1]  # behind the record's attributes
-            delta = (byte >> 1) ^ -(byte & 1) if byte < 0x80 else _varint(body, position + 1)[0]
-            times.append(base_timestamp + delta)
-            position = end
-    except IndexError:
-        raise CorruptBatch("a record runs past the end of its batch") from None
-    if position != size:
-        raise CorruptBatch("bytes follow the last record")
-    return times
 
 
 def build_batch(
@@ -382,13 +299,13 @@ def read_records(view: BytesLike, budget_bytes: int) -> Iterator[Record]:
     header = parse_header(view)
     if header.size_bytes != len(view):
         raise CorruptBatch(f"the batch says {header.size_bytes} bytes, {len(view)} were given")
-    body = _body(view, header, budget_bytes)
+    body = unfolded_records(view, header, budget_bytes)
     append_time_ms = header.max_timestamp if header.timestamp_type else None
     return _records(body, header, append_time_ms)
 
 
-def _body(view: BytesLike, header: BatchHeader, budget_bytes: int) -> bytes:
-    """The records' bytes, unfolded."""
+def unfolded_records(view: BytesLike, header: BatchHeader, budget_bytes: int) -> bytes:
+    """The bytes of a batch's records, uncompressed; raises :class:`BudgetExceeded` when they are more than that."""
     payload = memoryview(view)[HEADER_BYTES:]
     codec = header.compression
     # Compaction can leave a batch of which only the header is kept: nothing is there to be unfolded.
@@ -401,7 +318,7 @@ def _body(view: BytesLike, header: BatchHeader, budget_bytes: int) -> bytes:
 def _records(body: bytes, header: BatchHeader, append_time_ms: int | None) -> Iterator[Record]:
     position = 0
     for _ in range(header.record_count):
-        length, position = _varint(body, position)
+        length, position = read_varint(body, position)
         end = position + length
         if length < 0 or end > len(body):
             raise CorruptBatch("a record is longer than its batch")
@@ -416,11 +333,11 @@ def _records(body: bytes, header: BatchHeader, append_time_ms: int | None) -> It
 def _record(
     body: bytes, position: int, end: int, header: BatchHeader, append_time_ms: int | None
 ) -> tuple[Record, int]:
-    timestamp_delta, position = _varint(body, position)
-    offset_delta, position = _varint(body, position)
+    timestamp_delta, position = read_varint(body, position)
+    offset_delta, position = read_varint(body, position)
     key, position = _nullable(body, position, end)
     value, position = _nullable(body, position, end)
-    header_count, position = _varint(body, position)
+    header_count, position = read_varint(body, position)
     # Two bytes is the least a header takes, so a lying count fails before anything is built for it.
     if header_count < 0 or header_count * 2 > end - position:
         raise CorruptBatch(f"{header_count} headers cannot fit in their record")
@@ -440,7 +357,7 @@ def _record(
 
 
 def _nullable(body: bytes, position: int, end: int) -> tuple[bytes | None, int]:
-    length, position = _varint(body, position)
+    length, position = read_varint(body, position)
     if length < 0:
         if length != -1:
             raise CorruptBatch(f"a length of {length}")
@@ -451,7 +368,8 @@ def _nullable(body: bytes, position: int, end: int) -> tuple[bytes | None, int]:
     return body[position:stop], stop
 
 
-def _varint(body: bytes, position: int) -> tuple[int, int]:
+def read_varint(body: bytes, position: int) -> tuple[int, int]:
+    """The zigzag number at ``position`` and where the next byte is; raises :class:`CorruptBatch`."""
     try:
         byte = body[position]
         if byte < 0x80:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 
 class StorageError(Exception):
@@ -17,6 +17,10 @@ class StorageError(Exception):
 
 class CorruptBatch(StorageError):
     """The bytes are not a whole batch: truncated, wrong size or wrong CRC."""
+
+
+# Records of one batch that are named in an error.
+PROBLEMS_NAMED_MAX: Final = 1000
 
 
 class RecordProblem(NamedTuple):
@@ -52,6 +56,10 @@ class DecompressionFailed(CorruptBatch):
 
 class BudgetExceeded(StorageError):
     """The payload unfolds into more bytes than the caller is ready to hold."""
+
+
+class BatchTooLarge(StorageError):
+    """The batch has more bytes or records than its topic takes."""
 
 
 class OffsetOutOfRange(StorageError):

@@ -5,20 +5,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple, Protocol
 
+from kwire.broker.batch_validation import Validate, validate
 from kwire.clock import Clock
-from kwire.config.settings import ANY_RECORD_BYTES
 from kwire.errors import ErrorCode, KafkaError
-from kwire.topic_config import KEPT_COMPRESSION, TopicSettings
-from storage.batch import (
-    BatchHeader,
-    build_marker,
-    check_keys,
-    check_record_times,
-    fill_max_timestamp,
-    parse_header,
-    stamp_append_time,
-)
+from kwire.topic_config import TopicSettings
+from storage.batch import BatchHeader, build_marker, parse_header, stamp_append_time
 from storage.errors import (
+    BatchTooLarge,
     BudgetExceeded,
     CoordinatorFenced,
     CorruptBatch,
@@ -34,9 +27,8 @@ from storage.errors import (
     StorageFailed,
     UnsupportedCompression,
 )
-from storage.format import HEADER_BYTES, NO_TIMESTAMP, NONE, TRANSACTIONAL_BIT
+from storage.format import NO_TIMESTAMP, TRANSACTIONAL_BIT
 from storage.log import Appended, Log
-from storage.recompression import unfold
 from storage.retention import hold_ring
 from storage.segment import LogRead
 from storage.syncing import LogSync
@@ -49,11 +41,6 @@ OnReached = Callable[[KafkaError | None], None]
 # What a wait without a time limit of its own may take; a disk that is stuck for longer is reported.
 WAIT_MS_MAX = 30_000
 NEVER_MS = 2**63 - 1
-# Records of a batch where each of them is looked at: a bad one unfolds a few hundred bytes to millions of them.
-RECORDS_LOOKED_AT_MAX = 100_000
-# What a batch may unfold to where its records are looked at, in multiples of max.message.bytes: the event loop stands
-# still meanwhile. A producer that is told MESSAGE_TOO_LARGE sends smaller batches.
-UNFOLDED_PER_MESSAGE_BYTE_MAX = 4
 
 # The nearest class of an error's family counts.
 _CODES: dict[type, ErrorCode] = {
@@ -69,6 +56,7 @@ _CODES: dict[type, ErrorCode] = {
     LogClosed: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     QuarantinedRange: ErrorCode.CORRUPT_MESSAGE,
     BudgetExceeded: ErrorCode.MESSAGE_TOO_LARGE,
+    BatchTooLarge: ErrorCode.MESSAGE_TOO_LARGE,
     StorageError: ErrorCode.KAFKA_STORAGE_ERROR,
 }
 
@@ -203,10 +191,13 @@ class Partition:
         """Bytes of records; the log is not opened for it."""
         return self._log.size_bytes if self._log is not None else self.stored_bytes
 
-    def append(self, batch: memoryview, header: BatchHeader, now_ms: int | None = None) -> Appended:
-        """The one door in; raises StorageError or KafkaError. Who brings several batches tells the time once for all.
+    def append(
+        self, batch: memoryview, header: BatchHeader, now_ms: int | None = None, validate: Validate = validate
+    ) -> Appended:
+        """The one door in; raises StorageError or KafkaError. Callers that pass several batches supply `now_ms` once.
 
         The batch gets its offset and epoch in place, unless the topic stores it in another codec: that is a copy.
+        `validate` is called for batches whose records may have to be read, and may raise errors of its own.
         """
         if self.is_leaving:
             raise _is_leaving()
@@ -216,13 +207,10 @@ class Partition:
         if len(batch) > settings.max_message_bytes:
             raise _too_large(len(batch), settings)
         timestamp = header.max_timestamp
-        if not settings.is_plain or timestamp == NO_TIMESTAMP:
+        if not settings.is_plain or timestamp == NO_TIMESTAMP or timestamp - now_ms > settings.timestamp_after_max_ms:
             if settings.is_event_topic:
                 raise KafkaError(ErrorCode.POLICY_VIOLATION, "this topic takes records through the event store only")
-            batch, header = _looked_into(batch, header, settings, now_ms)
-            timestamp = header.max_timestamp
-        if timestamp - now_ms > settings.timestamp_after_max_ms and not settings.is_log_append_time:
-            raise _too_late(header, now_ms)
+            batch, header = validate(batch, header, settings, now_ms)
         log = self._log or self.log
         if header.attributes & TRANSACTIONAL_BIT:
             self.is_unstable = True
@@ -267,17 +255,17 @@ class Partition:
 
     # --- the same in two steps, for the event store
 
-    def prepare(self, batch: memoryview, header: BatchHeader, now_ms: int) -> tuple[memoryview, BatchHeader]:
+    def prepare(
+        self, batch: memoryview, header: BatchHeader, now_ms: int, validate: Validate = validate
+    ) -> tuple[memoryview, BatchHeader]:
         """The batch as it will be stored, but for its place. Raises what an append would, sequences and disk aside."""
         settings = self.settings
         if len(batch) > settings.max_message_bytes:
             raise _too_large(len(batch), settings)
-        batch, header = _looked_into(batch, header, settings, now_ms)
+        batch, header = validate(batch, header, settings, now_ms)
         if settings.is_log_append_time:
             stamp_append_time(batch, now_ms)
             header = parse_header(batch)
-        elif header.max_timestamp - now_ms > settings.timestamp_after_max_ms:
-            raise _too_late(header, now_ms)
         return batch, header
 
     def append_journaled(self, batch: memoryview, header: BatchHeader, now_ms: int) -> Appended:
@@ -495,63 +483,8 @@ class Partition:
         self._syncs.add(self)
 
 
-def _looked_into(
-    batch: memoryview, header: BatchHeader, settings: TopicSettings, now_ms: int
-) -> tuple[memoryview, BatchHeader]:
-    """What some topics, and some producers, ask for: a look at the records. The batch to store and its header."""
-    if header.record_count > RECORDS_LOOKED_AT_MAX:
-        raise KafkaError(
-            ErrorCode.MESSAGE_TOO_LARGE,
-            f"the batch has {header.record_count} records, {RECORDS_LOOKED_AT_MAX} can be looked at",
-        )
-    codec = settings.compression
-    budget_bytes = settings.max_message_bytes * UNFOLDED_PER_MESSAGE_BYTE_MAX
-    # Control batches stay as their coordinator wrote them, as in Kafka.
-    if codec in (KEPT_COMPRESSION, header.compression) or header.is_control:
-        if settings.record_bytes_max < ANY_RECORD_BYTES and header.compression:
-            unfold(batch, header, budget_bytes=budget_bytes, record_bytes_max=settings.record_bytes_max)
-        if header.max_timestamp == NO_TIMESTAMP and not settings.is_log_append_time:
-            header = fill_max_timestamp(batch, budget_bytes=budget_bytes)
-        _judge_records(batch, header, settings, now_ms, budget_bytes)
-        return batch, header
-    max_bytes = settings.max_message_bytes
-    if codec == NONE:
-        # The result is known to be too large as soon as the records are.
-        budget_bytes = max_bytes - HEADER_BYTES
-    unfolded = unfold(batch, header, budget_bytes=budget_bytes, record_bytes_max=settings.record_bytes_max)
-    if settings.is_compacted or settings.judges_each_record:
-        _judge_records(unfolded.as_batch(), unfolded.header, settings, now_ms, budget_bytes)
-    batch, header = unfolded.fold(codec, settings.compression_level)
-    if len(batch) > max_bytes:
-        raise KafkaError(
-            ErrorCode.MESSAGE_TOO_LARGE,
-            f"the batch has {len(batch)} bytes in the codec of its topic, max.message.bytes is {max_bytes}",
-        )
-    return batch, header
-
-
-def _judge_records(
-    batch: memoryview, header: BatchHeader, settings: TopicSettings, now_ms: int, budget_bytes: int
-) -> None:
-    if settings.judges_each_record and not settings.is_log_append_time:
-        earliest_ms, latest_ms = now_ms - settings.timestamp_before_max_ms, now_ms + settings.timestamp_after_max_ms
-        check_record_times(batch, header, earliest_ms, latest_ms, budget_bytes=budget_bytes)
-    if settings.is_compacted:
-        check_keys(batch, budget_bytes=budget_bytes)
-
-
-def _too_large(size_bytes: int, settings: TopicSettings) -> KafkaError:
-    return KafkaError(
-        ErrorCode.MESSAGE_TOO_LARGE,
-        f"the batch has {size_bytes} bytes, max.message.bytes is {settings.max_message_bytes}",
-    )
-
-
-def _too_late(header: BatchHeader, now_ms: int) -> KafkaError:
-    return KafkaError(
-        ErrorCode.INVALID_TIMESTAMP,
-        f"timestamp {header.max_timestamp} is too far ahead of the server's time {now_ms}",
-    )
+def _too_large(size_bytes: int, settings: TopicSettings) -> BatchTooLarge:
+    return BatchTooLarge(f"the batch has {size_bytes} bytes, max.message.bytes is {settings.max_message_bytes}")
 
 
 def _is_leaving() -> KafkaError:

@@ -6,8 +6,9 @@
   answered when the records are readable and as durable as the topic's `kwire.log.sync` says: with one copy of each
   partition the two are the same. A wait that takes longer than the request's timeout is answered with
   REQUEST_TIMED_OUT.
-- A batch for a topic of the event store is checked by its schemas and committed through the journal, and records that
-  are refused are named.
+- A batch for a topic of the event store is checked by its schemas and committed through the journal.
+- Where records are the reason for a refusal (no key in a compacted topic, a time outside the topic's limits, an event
+  that violates its schema) the answer names them (KIP-467), at most 1,000 of a batch. Codes and words are Kafka's.
 - A batch the producer already wrote (same id, epoch and sequence) is answered with its first offset.
 - Version 3 is the first with today's record batches, and brought the transactional id; 5 tells the start of the log; 7
   is the first that may bring zstd; 8 names single bad records and says what is wrong; 9 is flexible; 10 tells where the

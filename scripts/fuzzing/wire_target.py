@@ -25,9 +25,10 @@ from kwire.wire.connection import ServerConnection
 from kwire.wire.errors import WireError
 from kwire.wire.frame import ReceiveMemory
 from kwire.wire.spec import from_plain, spec
-from storage.batch import check_batch, check_keys, check_record_times, fill_max_timestamp, read_records
+from storage.batch import check_batch, read_records, unfolded_records
 from storage.compression import decompress
 from storage.errors import StorageError
+from storage.record_checks import RecordLimits, check_records
 
 STREAM, MESSAGE, BATCH, PAYLOAD, GROUP_RECORD, SPEC = 0, 96, 176, 216, 232, 248
 FRAME_BYTES_MAX = 1024 * 1024
@@ -126,21 +127,17 @@ def _batch(data: bytes) -> None:
         batch[16] = 2
         struct.pack_into(">I", batch, 17, crc32c(batch[21:]))
     view = memoryview(batch)
-    for look in (_checked, _keyed, _filled, _unfolded):
+    for look in (_checked, _unfolded):
         with contextlib.suppress(StorageError):
             look(view)
 
 
 def _checked(view: memoryview) -> None:
-    check_record_times(view, check_batch(view), 0, 2**62, budget_bytes=BUDGET_BYTES)
-
-
-def _keyed(view: memoryview) -> None:
-    check_keys(view, budget_bytes=BUDGET_BYTES)
-
-
-def _filled(view: memoryview) -> None:
-    fill_max_timestamp(view, budget_bytes=BUDGET_BYTES)
+    header = check_batch(view)
+    body = unfolded_records(view, header, BUDGET_BYTES)
+    for limits in (RecordLimits(), RecordLimits(needs_keys=True), RecordLimits(earliest_ms=0, latest_ms=2**62)):
+        with contextlib.suppress(StorageError):
+            check_records(body, header, limits)
 
 
 def _unfolded(view: memoryview) -> None:

@@ -265,7 +265,7 @@ async def test_no_more_copies_are_waited_for_than_there_are(node: QuietNode, rep
 async def test_a_small_batch_of_millions_of_records_is_refused_unopened(
     node: QuietNode, monkeypatch: pytest.MonkeyPatch, config: dict[str, str]
 ) -> None:
-    monkeypatch.setattr("kwire.broker.partition.RECORDS_LOOKED_AT_MAX", 1000)
+    monkeypatch.setattr("kwire.broker.batch_validation.RECORDS_VALIDATED_MAX", 1000)
     partition = await node.create_partition(**config)
     many = memoryview(build_batch([Record(b"k", None, 0)] * 1001, compression=ZSTD))
     assert refusal(partition, many) is ErrorCode.MESSAGE_TOO_LARGE

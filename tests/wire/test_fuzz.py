@@ -24,10 +24,11 @@ from kwire.wire.errors import WireError
 from kwire.wire.frame import ReceiveMemory
 from kwire.wire.schema import Api
 from kwire.wire.spec import from_plain, spec
-from storage.batch import Record, build_batch, check_batch, check_keys, check_record_times, read_records
+from storage.batch import Record, build_batch, check_batch, read_records, unfolded_records
 from storage.compression import decompress
 from storage.errors import StorageError
 from storage.format import CRC_POSITION, CRC_START, GZIP, LZ4, NONE, SNAPPY, ZSTD
+from storage.record_checks import RecordLimits, check_records
 from tests.support.effort import examples
 from tests.wire.cases import CASES, sample
 from tests.wire.strategies import FEW, instances
@@ -195,9 +196,14 @@ RECORDS = [
 @given(st.sampled_from([NONE, GZIP, SNAPPY, LZ4, ZSTD]), changes)
 def test_a_spoilt_batch_is_read_or_refused_by_everyone_who_looks_at_it(codec: int, made: list[Change]) -> None:
     view = sealed(spoilt(bytes(build_batch(RECORDS, compression=codec)), made))
+
+    def check(limits: RecordLimits) -> None:
+        header = check_batch(view)
+        check_records(unfolded_records(view, header, BUDGET_BYTES), header, limits)
+
     for look in (
-        lambda: check_record_times(view, check_batch(view), 0, 2**62, budget_bytes=BUDGET_BYTES),
-        lambda: check_keys(view, budget_bytes=BUDGET_BYTES),
+        lambda: check(RecordLimits(earliest_ms=0, latest_ms=2**62)),
+        lambda: check(RecordLimits(needs_keys=True)),
         lambda: list(read_records(view, BUDGET_BYTES)),
     ):
         try:

@@ -11,8 +11,9 @@ import os
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from kwire.broker.batch_validation import RECORDS_VALIDATED_MAX
 from kwire.broker.events.event import Envelope, NewEvent
-from kwire.broker.partition import RECORDS_LOOKED_AT_MAX, Partition, code_of
+from kwire.broker.partition import Partition, code_of
 from kwire.clock import Clock
 from kwire.errors import ErrorCode, EventTooLarge, InvalidEvent, KafkaError, StreamError
 from storage.batch_writing import batch_bytes_max, batch_of_tails
@@ -113,8 +114,8 @@ class Publisher:
     ) -> _Call:
         if not events:
             raise InvalidEvent("there is no event")
-        if len(events) > RECORDS_LOOKED_AT_MAX:
-            raise InvalidEvent(f"{len(events)} events are to be stored at once, {RECORDS_LOOKED_AT_MAX} are allowed")
+        if len(events) > RECORDS_VALIDATED_MAX:
+            raise InvalidEvent(f"{len(events)} events are to be stored at once, {RECORDS_VALIDATED_MAX} are allowed")
         tail_of = self._envelope(source, turn.now_ms).tail_of
         tails: list[bytes] = []
         event_ids: list[str] = []

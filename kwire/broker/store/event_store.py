@@ -186,12 +186,12 @@ class EventStore:
     def produce(
         self, topic: Topic, batch: memoryview, header: BatchHeader, done: Done, timeout_ms: int = WAIT_MS_MAX
     ) -> None:
-        """Commit a producer's batch as it came, and call `done` later. Raises KafkaError for what is seen at once."""
-        try:
-            check = self._checks.check_batch if self._checks is not None else None
-            self.committing.produce(topic, batch, header, check, done, timeout_ms)
-        except StorageError as error:
-            raise KafkaError(code_of(error), str(error)) from error
+        """Commit a producer's batch as it came, and call `done` later.
+
+        Raises KafkaError or StorageError for what is seen at once.
+        """
+        check = self._checks.check_batch if self._checks is not None else None
+        self.committing.produce(topic, batch, header, check, done, timeout_ms)
 
 
 class _Encoding:

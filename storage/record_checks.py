@@ -1,0 +1,140 @@
+"""The records of a client's batch against the limits of its topic: one pass, without an object per record.
+
+Records that violate a limit are named, with the words and in the order of Kafka's LogValidator. That takes a second
+pass, which only a batch that is refused pays for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from storage.batch import BatchHeader, read_varint
+from storage.errors import PROBLEMS_NAMED_MAX, CorruptBatch, InvalidBatch, InvalidTimestamp, RecordProblem
+from storage.format import MIN_RECORD_BYTES, NO_TIMESTAMP
+
+# Problems that the message of the whole batch shows.
+_PROBLEMS_SHOWN_MAX: Final = 3
+# The zigzag number -1: the length of a key that is null.
+_NULL: Final = 1
+
+_LONG_MIN, _LONG_MAX = -(2**63), 2**63 - 1
+
+
+class RecordLimits(NamedTuple):
+    """What the records of a batch have to keep to. Both times are allowed; a record without a time is not judged."""
+
+    needs_keys: bool = False
+    earliest_ms: int = _LONG_MIN
+    latest_ms: int = _LONG_MAX
+
+
+def check_records(body: bytes, header: BatchHeader, limits: RecordLimits) -> int:
+    """Check the uncompressed records of a batch; the largest of their timestamps.
+
+    Raises :class:`CorruptBatch` when they are not the records that the header announces, :class:`InvalidTimestamp`
+    when the time of at least one is outside the limits, and :class:`InvalidBatch` when only keys are missing. Both name
+    the records.
+    """
+    needs_keys = limits.needs_keys
+    size, position = len(body), 0
+    largest, smallest = _LONG_MIN, _LONG_MAX
+    is_key_missing = False
+    try:
+        for _ in range(header.record_count):
+            # Most numbers take one or two bytes, and a batch may have very many records: they are read in place.
+            byte = body[position]
+            if byte < 0x80:
+                length, position = (byte >> 1) ^ -(byte & 1), position + 1
+            elif (second := body[position + 1]) < 0x80:
+                length, position = ((byte & 0x7F | second << 7) >> 1) ^ -(byte & 1), position + 2
+            else:
+                length, position = read_varint(body, position)
+            end = position + length
+            if length < MIN_RECORD_BYTES - 1 or end > size:
+                raise CorruptBatch("a record is longer than its batch or shorter than a record")
+            byte = body[position + 1]  # after the record's attributes
+            if byte < 0x80:
+                delta, position = (byte >> 1) ^ -(byte & 1), position + 2
+            elif (second := body[position + 2]) < 0x80:
+                delta, position = ((byte & 0x7F | second << 7) >> 1) ^ -(byte & 1), position + 3
+            else:
+                delta, position = read_varint(body, position + 1)
+            if delta > largest:
+                largest = delta
+            if delta < smallest:
+                smallest = delta
+            if needs_keys:
+                # The offset delta is not asked for.
+                if body[position] < 0x80:
+                    position += 1
+                elif body[position + 1] < 0x80:
+                    position += 2
+                elif body[position + 2] < 0x80:
+                    position += 3
+                else:
+                    _, position = read_varint(body, position)
+                byte = body[position]
+                if byte == _NULL:
+                    is_key_missing = True
+                else:
+                    key_bytes = (byte >> 1) ^ -(byte & 1) if byte < 0x80 else read_varint(body, position)[0]
+                    if key_bytes < 0 or position + key_bytes >= end:
+                        raise CorruptBatch("a key is longer than its record or has a negative length")
+            position = end
+    except IndexError:
+        raise CorruptBatch("a record runs past the end of its batch") from None
+    if position != size:
+        raise CorruptBatch("bytes follow the last record")
+    earliest, latest = header.base_timestamp + smallest, header.base_timestamp + largest
+    if is_key_missing or earliest < limits.earliest_ms or latest > limits.latest_ms:
+        _refuse_records(body, header, limits)
+    if latest > _LONG_MAX or earliest < _LONG_MIN:
+        raise InvalidBatch("a timestamp of more than 64 bits")
+    return latest
+
+
+def _refuse_records(body: bytes, header: BatchHeader, limits: RecordLimits) -> None:
+    """Raise for the records that violate a limit; return if none does, because they have no time to be judged by."""
+    named: list[RecordProblem] = []
+    count = 0
+    is_time_wrong = False
+    for problem, is_of_time in _problems(body, header, limits):
+        count += 1
+        is_time_wrong |= is_of_time
+        if len(named) < PROBLEMS_NAMED_MAX:
+            named.append(problem)
+    if is_time_wrong:
+        raise InvalidTimestamp("One or more records have been rejected due to invalid timestamp", named)
+    if count:
+        shown = ", ".join(
+            f"RecordError(batchIndex={number}, message='{message}')" for number, message in named[:_PROBLEMS_SHOWN_MAX]
+        )
+        raise InvalidBatch(
+            f"One or more records have been rejected due to {count} record errors in total, and only showing the "
+            f"first three errors at most: [{shown}]",
+            named,
+        )
+
+
+def _problems(body: bytes, header: BatchHeader, limits: RecordLimits) -> Iterator[tuple[RecordProblem, bool]]:
+    """Each record's first problem, and whether it is its time. The records are well-formed."""
+    position = 0
+    for number in range(header.record_count):
+        length, position = read_varint(body, position)
+        end = position + length
+        delta, position = read_varint(body, position + 1)
+        _, position = read_varint(body, position)
+        timestamp_ms = header.base_timestamp + delta
+        if limits.needs_keys and body[position] == _NULL:
+            yield RecordProblem(number, "Compacted topic cannot accept message without key"), False
+        elif not limits.earliest_ms <= timestamp_ms <= limits.latest_ms and timestamp_ms != NO_TIMESTAMP:
+            yield (
+                RecordProblem(
+                    number,
+                    f"Timestamp {timestamp_ms} of message with offset {number} is out of range. "
+                    f"The timestamp should be within [{limits.earliest_ms}, {limits.latest_ms}]",
+                ),
+                True,
+            )
+        position = end
