@@ -6,9 +6,13 @@ package: it is wrapped in :class:`DiskFailure` at the door of the object whose p
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, NamedTuple
+
+# The process, or the machine, has no file descriptor left. Only calls that open a file fail so, never a sync.
+NO_DESCRIPTOR_ERRORS: Final = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 class StorageError(Exception):
@@ -137,6 +141,16 @@ class DamagedLog(StorageError):
 
 class JournalDamaged(StorageError):
     """A journal frame that was once acknowledged is unreadable."""
+
+
+def failed_sync(what: str, error: OSError | DiskFailure) -> DiskFailure:
+    """The error of file work that ends in a sync: :class:`StorageFailed`, unless no descriptor was to be had.
+
+    Without a descriptor the sync has not begun, so no page was reported lost, and a later try can be believed.
+    """
+    number = error.errno if isinstance(error, OSError) else error.error_number
+    kind = DiskFailure if number in NO_DESCRIPTOR_ERRORS else StorageFailed
+    return kind(f"{what}: {error}", number)
 
 
 @contextmanager

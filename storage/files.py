@@ -174,9 +174,16 @@ class Files:
     def fdatasync(self, fd: int) -> None:
         os.fdatasync(fd)
 
-    def fsync_dir(self, path: str) -> None:
-        """Make names created, renamed or removed in ``path`` survive a power cut."""
-        fd = self._open_dir(path)
+    def open_dir(self, path: str) -> int:
+        """A descriptor for :meth:`fsync_dir`, taken before the work that must not end without a sync."""
+        return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def fsync_dir(self, path: str, fd: int | None = None) -> None:
+        """Make names created, renamed or removed in ``path`` survive a power cut; ``fd`` is the directory if open."""
+        if fd is not None:
+            self.fsync(fd)
+            return
+        fd = self.open_dir(path)
         try:
             self.fsync(fd)
         finally:
@@ -187,7 +194,7 @@ class Files:
         import ctypes  # loaded when it is needed: no other door here leads to this call
 
         watched = self._watched.get(path)
-        fd = self._open_dir(path) if watched is None else watched
+        fd = self.open_dir(path) if watched is None else watched
         try:
             if ctypes.CDLL(None, use_errno=True).syncfs(fd):
                 number = ctypes.get_errno()
@@ -202,7 +209,7 @@ class Files:
         The kernel tells of it once for each open file. One that is opened later is not told of what others know.
         """
         self.unwatch_file_system(path)
-        self._watched = {**self._watched, path: self._open_dir(path)}
+        self._watched = {**self._watched, path: self.open_dir(path)}
 
     def unwatch_file_system(self, path: str) -> None:
         watched = dict(self._watched)
@@ -210,10 +217,6 @@ class Files:
         self._watched = watched
         if fd is not None:
             os.close(fd)
-
-    @staticmethod
-    def _open_dir(path: str) -> int:
-        return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def forget(self, fd: int, start: int, end: int) -> None:
         """Drop the cached pages of these bytes that are not waiting to be written; they are read from the disk again.
@@ -229,18 +232,24 @@ class Files:
         """Put ``data`` in the place of ``path`` at once: a reader finds the old or the new content, never a mix.
 
         After a power cut that holds with ``sync_content``; with ``sync`` it is the new content when this has returned.
+        All descriptors are taken first: without them nothing has changed.
         """
-        temporary = path + ".new"
-        fd = self.create(temporary)
+        temporary, folder = path + ".new", os.path.dirname(path)
+        folder_fd = self.open_dir(folder) if sync else None
         try:
-            self.write_all(fd, data, 0)
-            if sync or sync_content:
-                self.fsync(fd)
+            fd = self.create(temporary)
+            try:
+                self.write_all(fd, data, 0)
+                if sync or sync_content:
+                    self.fsync(fd)
+            finally:
+                self.close(fd)
+            self.rename(temporary, path)
+            if folder_fd is not None:
+                self.fsync_dir(folder, folder_fd)
         finally:
-            self.close(fd)
-        self.rename(temporary, path)
-        if sync:
-            self.fsync_dir(os.path.dirname(path))
+            if folder_fd is not None:
+                self.close(folder_fd)
 
     # --- names
 

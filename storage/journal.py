@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from copy import copy
 from typing import Final
 
@@ -106,26 +107,30 @@ class Journal:
         """Replace the whole content by these records, at once: after a crash it is the old or the new one."""
         self._check_usable()
         content = b"".join([MAGIC, *(_encode_frame(group) for group in _grouped(records))])
-        temporary = self._path + ".new"
-        try:
-            fd = self._files.create(temporary)
+        temporary, folder = self._path + ".new", os.path.dirname(self._path)
+        with ExitStack() as opened:
             try:
-                self._files.write_all(fd, content, 0)
-                self._files.fsync(fd)
-                self._files.rename(temporary, self._path)
-            except BaseException:
-                self._files.close(fd)
-                raise
-        except OSError as error:
-            # The file in place was not touched, so the journal goes on with it.
-            raise DiskFailure(f"rewrite {self._path}: {error}", error.errno) from error
-        old, self._fd = self._fd, fd
-        self._end = len(content)
-        self._files.close(old)
-        try:
-            self._files.fsync_dir(os.path.dirname(self._path))
-        except OSError as error:
-            raise self._poison(error) from error
+                # Taken before the rename: without a descriptor for the sync of the folder nothing may change.
+                folder_fd = self._files.open_dir(folder)
+                opened.callback(self._files.close, folder_fd)
+                fd = self._files.create(temporary)
+                try:
+                    self._files.write_all(fd, content, 0)
+                    self._files.fsync(fd)
+                    self._files.rename(temporary, self._path)
+                except BaseException:
+                    self._files.close(fd)
+                    raise
+            except OSError as error:
+                # The file in place was not touched, so the journal goes on with it.
+                raise DiskFailure(f"rewrite {self._path}: {error}", error.errno) from error
+            old, self._fd = self._fd, fd
+            self._end = len(content)
+            self._files.close(old)
+            try:
+                self._files.fsync_dir(folder, folder_fd)
+            except OSError as error:
+                raise self._poison(error) from error
 
     def close(self) -> None:
         if self._fd >= 0:

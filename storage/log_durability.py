@@ -45,6 +45,7 @@ class DurableLog(ReadableLog):
         "_files",
         "_gaps_upto",
         "_generation",
+        "_has_failed_seal",
         "_is_folder_new",
         "_is_sync_failure_noted",
         "_names_made",
@@ -84,6 +85,8 @@ class DurableLog(ReadableLog):
         self._generation = 0
         # A checkpoint with a new log start waits to be written; it can hold one up to here. -1: none waits.
         self._pending_start_max = -1
+        # A seal got no further because the disk was full or no descriptor was to be had; `retry_seals` tries again.
+        self._has_failed_seal = False
         # While a replacement is under way, gaps may come to be below this.
         self._gaps_upto = 0
         # Why appends are refused, if they are; looked at first by every append.
@@ -163,7 +166,7 @@ class DurableLog(ReadableLog):
                 self._files.unlink(os.path.join(self._directory, SYNC_FAILED_NAME))
 
     def flush(self) -> None:
-        """Make everything appended so far durable; waits for the disk. After a failure the log is poisoned."""
+        """Make everything appended so far durable; waits for the disk. After a failed sync the log is poisoned."""
         if self.gate.failure is not None:
             raise self.gate.failure
         sync = self.begin_sync()
@@ -234,9 +237,22 @@ class DurableLog(ReadableLog):
             except StorageFailed as error:
                 self._refuse_after(error)
             except (DiskFailure, OSError):
-                return  # a full disk: the seal is tried again at the stop, or the segment is walked at the next start
+                self._has_failed_seal = True  # if nobody retries it, the segment is walked at the next start
 
         self._later(settle)
+
+    def retry_seals(self) -> None:
+        """Begin again, off the loop, what a full disk or the lack of descriptors kept from being sealed."""
+        if not self._has_failed_seal or self._refusal is not None:
+            return
+        self._has_failed_seal = False
+        pending = [segment for segment in self._segments if segment.is_seal_pending]
+        try:
+            checkpoint = self._describe_end(is_clean=False)
+        except DiskFailure:  # an index that is not in memory cannot be read just now
+            self._has_failed_seal = True
+            return
+        self._settle(pending, checkpoint)
 
     def _later(self, job: Callable[[], None]) -> None:
         # No thread to be had counts like work that failed: it is made up for at the stop or at the next start.

@@ -121,6 +121,11 @@ def finish_replacement(directory: str, files: Files) -> Manifest | None:
             if name.endswith(NEW_SUFFIX):
                 files.unlink(os.path.join(directory, name))
         return None
+    _carry_out(manifest, directory, files)
+    return manifest
+
+
+def _carry_out(manifest: Manifest, directory: str, files: Files, folder_fd: int | None = None) -> None:
     for base in manifest.add:
         names = file_names(base) if base in manifest.aborted else file_names(base)[:-1]
         for name in names:
@@ -134,10 +139,9 @@ def finish_replacement(directory: str, files: Files) -> Manifest | None:
         for name in file_names(base):
             with suppress(FileNotFoundError):
                 files.unlink(os.path.join(directory, name))
-    files.fsync_dir(directory)
+    files.fsync_dir(directory, folder_fd)
     files.unlink(os.path.join(directory, REPLACEMENT_NAME))
-    files.fsync_dir(directory)
-    return manifest
+    files.fsync_dir(directory, folder_fd)
 
 
 class SegmentSwap:
@@ -173,14 +177,19 @@ class SegmentSwap:
         with disk_errors(f"replace segments in {self._directory}"), self._checkpoint_file.held() as is_ours:
             if not is_ours:
                 raise LogClosed(f"{self._directory} is closed")
-            self._check_new_files()
-            self._checkpoint_file.make_durable(self._number, self._checkpoint)
-            self._files.fsync_dir(self._directory)  # the names of the new files
-            self._commit()
+            # Taken first: once the manifest is on the disk there is no way back, so nothing may have to be opened then.
+            folder_fd = self._files.open_dir(self._directory)
             try:
-                finish_replacement(self._directory, self._files)
-            except OSError as error:
-                raise StorageFailed(f"replace segments in {self._directory}: {error}", error.errno) from error
+                self._check_new_files()
+                self._checkpoint_file.make_durable(self._number, self._checkpoint)
+                self._files.fsync_dir(self._directory, folder_fd)  # the names of the new files
+                self._commit()
+                try:
+                    _carry_out(self.manifest, self._directory, self._files, folder_fd)
+                except OSError as error:
+                    raise StorageFailed(f"replace segments in {self._directory}: {error}", error.errno) from error
+            finally:
+                self._files.close(folder_fd)
 
     def _check_new_files(self) -> None:
         """The manifest is a promise that they are there: old files go on the strength of it."""

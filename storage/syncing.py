@@ -5,6 +5,9 @@ roll, be closed or deleted meanwhile. Whether a sync worked is decided once. Aft
 log its :class:`SyncGate` is shut for ever: the kernel reports a lost page once and then calls the file clean, so a
 second sync that succeeds proves nothing. A background seal and a sync round take turns at the gate, so neither can
 believe a sync that came after the other's failure.
+
+No descriptor to be had is not a failed sync: :meth:`LogSync.run` opens everything before it syncs anything, and raises
+a plain :class:`DiskFailure` when it cannot. The gate stays open, and the sync may be asked for again.
 """
 
 from __future__ import annotations
@@ -12,12 +15,12 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Final, ParamSpec, TypeAlias
 
-from storage.errors import DiskFailure, FileSystemFailed, StorageFailed
+from storage.errors import NO_DESCRIPTOR_ERRORS, DiskFailure, FileSystemFailed, StorageFailed, failed_sync
 from storage.files import Files
 
 if TYPE_CHECKING:
@@ -50,7 +53,7 @@ class SyncGate:
     def sync(
         self, what: str, call: Callable[_Arguments, None], *args: _Arguments.args, **kwargs: _Arguments.kwargs
     ) -> None:
-        """Make one call that syncs; the gate shuts when it fails."""
+        """Make one call that syncs; the gate shuts when it fails, unless it found no descriptor."""
         with self._lock:
             if self.failure is not None:
                 raise copy(self.failure)
@@ -59,8 +62,9 @@ class SyncGate:
             except FileNotFoundError:
                 raise  # the folder was deleted meanwhile: nothing was synced and nothing is lost
             except OSError as error:
-                failure = StorageFailed(f"{what}: {error}", error.errno)
-                self._shut(failure)
+                failure = failed_sync(what, error)
+                if isinstance(failure, StorageFailed):
+                    self._shut(failure)
                 raise failure from error
 
     def check(self) -> None:
@@ -129,29 +133,43 @@ class LogSync:
         return os.path.dirname(self._log.directory)
 
     def run(self) -> None:
-        """Wait for the disk. Raises :class:`StorageFailed`; then nothing of this log may ever be called durable."""
+        """Wait for the disk. Raises :class:`StorageFailed`; then nothing of this log may ever be called durable.
+
+        Another :class:`DiskFailure`: no descriptor was to be had, nothing is lost, and a new sync may be begun.
+        """
+        gate = self._log.gate
         try:
-            self.run_notes()
-            for segment, _, fd in self.dirty:
-                segment.sync(fd)
-            if self.names_made:
-                self._sync_names(self._log.gate)
+            with ExitStack() as opened:
+                names = self._open_names(opened) if self.names_made else []
+                self.run_notes()
+                for segment, _, fd in self.dirty:
+                    segment.sync(fd)
+                for path, sync, fd in names:
+                    gate.sync(f"sync {path}", sync, fd)
         except FileNotFoundError as error:
             self._meet_missing(error)
+        except OSError as error:
+            raise self._failed(error) from error
         finally:
             self.close()
 
-    def _sync_names(self, gate: SyncGate) -> None:
-        directory = self._log.directory
+    def _open_names(self, opened: ExitStack) -> list[tuple[str, Callable[[int], None], int]]:
+        """What makes the names of this log's files durable: path, the call that syncs it, and its descriptor."""
+        files, directory = self._files, self._log.directory
+        names: list[tuple[str, Callable[[int], None], int]] = []
         if self.is_folder_new:
             # What was put into a new folder beside the segments says whose records these are.
-            sync_files(gate, self._files, directory, but=(".log", ".index", ".txnindex", ".new"))
-        gate.sync(f"sync {directory}", self._files.fsync_dir, directory)
-        if self.is_folder_new:
-            gate.sync(f"sync {self.data_dir}", self._files.fsync_dir, self.data_dir)
+            for path, fd in _open_files(files, directory, but=(".log", ".index", ".txnindex", ".new")):
+                opened.callback(files.close, fd)
+                names.append((path, files.fsync, fd))
+        for path in (directory, self.data_dir) if self.is_folder_new else (directory,):
+            fd = files.open_dir(path)
+            opened.callback(files.close, fd)
+            names.append((path, partial(files.fsync_dir, path), fd))
+        return names
 
     def run_notes(self) -> None:
-        """Make durable what has to be so before the records are. Raises :class:`StorageFailed`."""
+        """Make durable what has to be so before the records are. Raises :class:`DiskFailure` as :meth:`run` does."""
         try:
             for note in self.notes:
                 note()
@@ -159,25 +177,26 @@ class LogSync:
             self._log.gate.shut(error)
             raise
         except (OSError, DiskFailure) as error:
-            raise self._shut_gate(error) from error
+            raise self._failed(error) from error
 
-    def confirm(self, failure: FileSystemFailed | None) -> None:
-        """Instead of :meth:`run`, when the whole file system was synced, or not. Raises :class:`StorageFailed`."""
+    def confirm(self, failure: DiskFailure | None) -> None:
+        """Instead of :meth:`run`, when the whole file system was synced, or not. Raises ``failure``."""
         self.close()
         if failure is not None:
-            self._log.gate.shut(failure)
+            if isinstance(failure, StorageFailed):
+                self._log.gate.shut(failure)
             raise copy(failure)
         self._log.gate.check()
 
     def _meet_missing(self, error: FileNotFoundError) -> None:
         # A log is closed before its folder goes; then there is nothing to be synced, and nobody waits for it.
         if not self._log.is_closed:
-            raise self._shut_gate(error) from error
+            raise self._failed(error) from error
 
-    def _shut_gate(self, error: OSError | DiskFailure) -> StorageFailed:
-        number = error.errno if isinstance(error, OSError) else error.error_number
-        failure = StorageFailed(f"sync {self._log.directory}: {error}", number)
-        self._log.gate.shut(failure)
+    def _failed(self, error: OSError | DiskFailure) -> DiskFailure:
+        failure = failed_sync(f"sync {self._log.directory}", error)
+        if isinstance(failure, StorageFailed):
+            self._log.gate.shut(failure)
         return failure
 
     def finish(self) -> None:
@@ -196,11 +215,11 @@ class LogSync:
                 self._files.close(fd)
 
 
-# What was to be synced, and what came in the way.
-Synced: TypeAlias = tuple[LogSync, StorageFailed | None]
+# What was to be synced, and what came in the way: :class:`StorageFailed` for good, another failure until it is retried.
+Synced: TypeAlias = tuple[LogSync, DiskFailure | None]
 
 
-def sync_all(files: Files, data_dirs: Sequence[str], syncs: Sequence[LogSync]) -> list[StorageFailed | None]:
+def sync_all(files: Files, data_dirs: Sequence[str], syncs: Sequence[LogSync]) -> list[DiskFailure | None]:
     """Run them all, in the caller's thread; what became of each, in their order."""
     outcomes = dict(sync_each(files, data_dirs, syncs))
     return [outcomes[sync] for sync in syncs]
@@ -223,12 +242,16 @@ def sync_each(files: Files, data_dirs: Sequence[str], syncs: Sequence[LogSync]) 
                 yield sync, _outcome(sync.run)
             continue
         failed_notes = {sync: _outcome(sync.run_notes) for sync in group}
-        failure: FileSystemFailed | None = None
+        failure: DiskFailure | None = None
         try:
             files.syncfs(data_dir)
         except OSError as error:
-            mark_sync_failed(files, data_dir)
-            failure = FileSystemFailed(f"sync the file system of {data_dir}: {error}", error.errno, data_dir)
+            what = f"sync the file system of {data_dir}: {error}"
+            if error.errno in NO_DESCRIPTOR_ERRORS:
+                failure = DiskFailure(what, error.errno)
+            else:
+                mark_sync_failed(files, data_dir)
+                failure = FileSystemFailed(what, error.errno, data_dir)
         for sync in group:
             yield sync, _outcome(partial(sync.confirm, failure)) or failed_notes[sync]
 
@@ -237,8 +260,8 @@ def _unsynced_bytes(sync: LogSync) -> int:
     return sum(length - segment.synced_bytes for segment, length, _ in sync.dirty)
 
 
-def sync_files(gate: SyncGate, files: Files, directory: str, *, but: tuple[str, ...]) -> None:
-    """Sync all files of a folder but those with such endings; no descriptor to be had is no failed sync."""
+def _open_files(files: Files, directory: str, *, but: tuple[str, ...]) -> Iterator[tuple[str, int]]:
+    """Open all files of a folder but those with such endings, one after the other; the caller closes them."""
     for name in files.listdir(directory):
         if name.endswith(but):
             continue
@@ -247,6 +270,12 @@ def sync_files(gate: SyncGate, files: Files, directory: str, *, but: tuple[str, 
             fd = files.open_read(path)
         except FileNotFoundError:
             continue  # it was there for a moment only, as the list of a replacement is
+        yield path, fd
+
+
+def sync_files(gate: SyncGate, files: Files, directory: str, *, but: tuple[str, ...]) -> None:
+    """Sync all files of a folder but those with such endings, one after the other."""
+    for path, fd in _open_files(files, directory, but=but):
         try:
             gate.sync(f"sync {path}", files.fsync, fd)
         finally:
@@ -259,9 +288,9 @@ def mark_sync_failed(files: Files, directory: str) -> None:
         files.close(files.create(os.path.join(directory, SYNC_FAILED_NAME)))
 
 
-def _outcome(run: Callable[[], None]) -> StorageFailed | None:
+def _outcome(run: Callable[[], None]) -> DiskFailure | None:
     try:
         run()
-    except StorageFailed as error:
+    except DiskFailure as error:
         return error
     return None

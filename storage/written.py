@@ -90,24 +90,35 @@ class WrittenList:
         self._names.discard(folder)
 
     def sync(self) -> None:
-        """Make everything noted so far durable. After a failure the list is never trusted again: this raises."""
+        """Make everything noted so far durable. After a failed sync the list is never trusted again: this raises.
+
+        Without a descriptor to be had nothing has been synced: this raises ``OSError`` and may be called again.
+        """
         with self._sync_lock:
             with self._lock:
                 if self._failure is not None:
                     raise OSError(*self._failure.args)
                 if self._synced_bytes >= self._size_bytes or self._fd < 0:
                     return
-                fd, size_bytes = self._files.duplicate(self._fd), self._size_bytes
-                is_name_new, self._is_name_new = self._is_name_new, False
+                folder_fd = self._files.open_dir(self._data_dir) if self._is_name_new else None
+                try:
+                    fd, size_bytes = self._files.duplicate(self._fd), self._size_bytes
+                except OSError:
+                    if folder_fd is not None:
+                        self._files.close(folder_fd)
+                    raise
+                self._is_name_new = False
             try:
                 self._files.fdatasync(fd)
-                if is_name_new:
-                    self._files.fsync_dir(self._data_dir)
+                if folder_fd is not None:
+                    self._files.fsync_dir(self._data_dir, folder_fd)
             except OSError as error:
                 self._failure = error
                 raise
             finally:
                 self._files.close(fd)
+                if folder_fd is not None:
+                    self._files.close(folder_fd)
             with self._lock:
                 if not self._is_name_new:  # else the list was begun anew meanwhile, and this was the old one
                     self._synced_bytes = size_bytes
@@ -119,10 +130,18 @@ class WrittenList:
     def _begin_anew(self) -> None:
         # Not synced here, where the loop would wait: until it is, a power cut leaves the old list, or one that is
         # no answer.
-        self._files.replace_file(self._path, self._encode(), sync=False)
-        self._files.close(self._fd)
-        self._open()
-        self._synced_bytes = 0
+        content, temporary = self._encode(), self._path + ".new"
+        fd = self._files.create(temporary)
+        try:
+            self._files.write_all(fd, content, 0)
+            self._files.rename(temporary, self._path)
+        except BaseException:
+            self._files.close(fd)
+            raise
+        old, self._fd = self._fd, fd
+        self._files.close(old)
+        self._size_bytes, self._synced_bytes = len(content), 0
+        self._line_count = len(self._names)
         self._is_name_new = True
 
     def _encode(self) -> bytes:

@@ -15,6 +15,7 @@ from storage.errors import (
     BudgetExceeded,
     CoordinatorFenced,
     CorruptBatch,
+    DiskFailure,
     InvalidBatch,
     InvalidProducerEpoch,
     InvalidTimestamp,
@@ -315,9 +316,14 @@ class Partition:
             self._tell_synced(log)
         return sync
 
-    def end_sync(self, sync: LogSync, readable_bytes: int, failure: StorageFailed | None) -> None:
-        """The round is over. `readable_bytes` is what was appended when it began."""
+    def end_sync(self, sync: LogSync, readable_bytes: int, failure: DiskFailure | None) -> None:
+        """The round is over. `readable_bytes` is what was appended when it began.
+
+        After a failure other than StorageFailed nothing is lost: those who wait, wait for a later round.
+        """
         self.is_syncing = False
+        if failure is not None and not isinstance(failure, StorageFailed):
+            return
         if failure is not None:
             # The disk may hold these records or not: nobody is told that they are stored, and nobody reads them.
             sync.fail(failure)

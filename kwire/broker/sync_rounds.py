@@ -63,6 +63,8 @@ class SyncRounds:
         self.rounds = 0
         self.files = 0
         self.failures = 0
+        # Partitions whose sync had to be put off because no descriptor was to be had.
+        self.delays = 0
         self.longest_seconds = 0.0
 
     def add(self, partition: Partition) -> None:
@@ -99,20 +101,16 @@ class SyncRounds:
         for partition in dirty:
             try:
                 sync = partition.begin_sync()
-            except DiskFailure:
-                # No descriptor is to be had. Nothing is lost: those who wait, wait for a later round.
-                now = self._loop.time()
-                if partition not in self._delayed:
-                    log.exception("%s-%d cannot be synced yet", partition.topic_name, partition.index)
-                partition.give_up_after(int((now - self._delayed.setdefault(partition, now)) * 1000))
-                self._loop.call_later(RETRY_SECONDS, self.add, partition)
+            except DiskFailure as error:
+                self._delay(partition, error)
                 continue
             except Exception:
                 # One reader that fails when it is told must not end the rounds for all.
                 log.exception("at the sync of %s-%d", partition.topic_name, partition.index)
                 continue
-            self._delayed.pop(partition, None)
-            if sync is not None:
+            if sync is None:
+                self._delayed.pop(partition, None)
+            else:
                 self._running[sync] = (partition, partition.appended_bytes)
         if not self._running:
             self._rest()
@@ -121,6 +119,21 @@ class SyncRounds:
         if self._look is None:
             self._look = self._loop.call_later(LOOK_SECONDS, self._look_after)
         self._jobs.put(list(self._running))
+
+    def _delay(self, partition: Partition, error: DiskFailure) -> None:
+        """No descriptor is to be had. Nothing is lost: those who wait, wait for a later round, within their limits."""
+        now = self._loop.time()
+        if partition not in self._delayed:
+            self.delays += 1
+            log.warning(
+                "%s-%d cannot be synced yet, the next try is in %s s: %s",
+                partition.topic_name,
+                partition.index,
+                RETRY_SECONDS,
+                error,
+            )
+        partition.give_up_after(int((now - self._delayed.setdefault(partition, now)) * 1000))
+        self._loop.call_later(RETRY_SECONDS, self.add, partition)
 
     def _work(self) -> None:
         """The thread: does what it is given, one round after the other, until it is given nothing."""
@@ -149,7 +162,9 @@ class SyncRounds:
         for sync, failure in done:
             partition, readable_bytes = self._running.pop(sync)
             self.files += sync.file_count
-            if failure is not None:
+            if failure is None:
+                self._delayed.pop(partition, None)
+            elif isinstance(failure, StorageFailed):
                 self.failures += 1
                 log.critical(
                     "%s-%d cannot be synced and takes no more records until the next start: %s",
@@ -162,6 +177,8 @@ class SyncRounds:
             except Exception:
                 # One reader that fails must not keep the others from being told.
                 log.exception("after the sync of %s-%d", partition.topic_name, partition.index)
+            if failure is not None and not isinstance(failure, StorageFailed):
+                self._delay(partition, failure)
         for _, failure in done:
             if isinstance(failure, FileSystemFailed):
                 self._mourn(failure)

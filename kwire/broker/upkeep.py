@@ -62,6 +62,7 @@ class Upkeep:
                 log = partition.log
                 log.producers.expire(now_ms, self.producer_id_expiration_ms)
                 log.release()
+                log.retry_seals()
         rest = left[LOGS_PER_TURN:]
         if rest:
             self._timer = self._loop.call_soon(self._go_on, rest)

@@ -202,7 +202,7 @@ def test_a_new_data_directory_survives_with_what_was_acknowledged_in_it() -> Non
 class NamesAreNotSynced(SimulatedFiles):
     """The folder is never synced."""
 
-    def fsync_dir(self, path: str) -> None:
+    def fsync_dir(self, path: str, fd: int | None = None) -> None:
         pass
 
 

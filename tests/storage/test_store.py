@@ -398,9 +398,9 @@ def test_a_folder_of_a_killed_run_is_durable_with_the_first_sync(tmp_path: Path)
     synced: list[str] = []
 
     class Noting(FaultyFiles):
-        def fsync_dir(self, path: str) -> None:
+        def fsync_dir(self, path: str, fd: int | None = None) -> None:
             synced.append(path)
-            super().fsync_dir(path)
+            super().fsync_dir(path, fd)
 
     files = Noting()
     store = start(tmp_path, files=files)

@@ -14,7 +14,7 @@ from functools import partial
 from random import Random
 
 from storage.batch import build_marker, check_batch, parse_header
-from storage.errors import DiskFailure, FileSystemFailed, disk_errors
+from storage.errors import DiskFailure, FileSystemFailed, StorageFailed, disk_errors
 from storage.log import Log
 from storage.producers import WINDOW_BATCHES
 from storage.segment import LogSegment
@@ -357,6 +357,7 @@ class CrashWorld:
                 sync.finish()
             else:
                 assert self.plan.has_sync_failures, str(error)
+                assert isinstance(error, StorageFailed)
                 sync.fail(error)
                 assert not log.is_writable
             if isinstance(error, FileSystemFailed):

@@ -106,9 +106,13 @@ class FaultyFiles(Files):
         super().fdatasync(fd)
         self._unsynced.pop(self._path(fd), None)
 
-    def fsync_dir(self, path: str) -> None:
+    def open_dir(self, path: str) -> int:
+        self._enter("open_dir")
+        return super().open_dir(path)
+
+    def fsync_dir(self, path: str, fd: int | None = None) -> None:
         self._enter("fsync_dir")
-        super().fsync_dir(path)
+        super().fsync_dir(path, fd)
 
     def syncfs(self, path: str) -> None:
         self._enter("syncfs")

@@ -451,7 +451,12 @@ class SimulatedFiles(Files):
             raise
         self.disk.sync_file(file)
 
-    def fsync_dir(self, path: str) -> None:
+    def open_dir(self, path: str) -> int:
+        self.disk.enter("open_dir", path)
+        self.disk.folder(path)
+        return self._descriptor(SimulatedFile())
+
+    def fsync_dir(self, path: str, fd: int | None = None) -> None:
         self.disk.enter("fsync_dir", path)
         folder = self.disk.folder(path)
         self.disk.journal.commit(folder)
