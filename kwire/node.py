@@ -47,6 +47,7 @@ from kwire.coordinator.transaction.admissions import Admissions
 from kwire.coordinator.transaction.coordinator import TransactionCoordinator
 from kwire.coordinator.transaction.marker_writing import Markers
 from kwire.coordinator.transaction.settings import TransactionSettings
+from kwire.descriptors import Descriptors, current_limit
 from kwire.handlers import HANDLERS
 from kwire.handlers.context import NodeFacts, Services
 from kwire.metastore import Change, EmbeddedMetaStore
@@ -76,6 +77,7 @@ REMOVED_SHOWN_MAX = 20
 # What is loaded, in a thread, once Kafka's clients are served: with the second comes the first.
 ROOMS_MODULE = "kwire.broker.rooms.cleanup"
 HTTP_MODULE = "kwire.server.http"
+NATIVE_CALLS_MODULE = "storage.residency"
 
 
 class Node:
@@ -85,12 +87,14 @@ class Node:
         self.config = config
         self._threads = ThreadPoolExecutor(BACKGROUND_THREADS, thread_name_prefix="storage")
         self._files = Files()
+        self._descriptors = Descriptors(current_limit(), config.log.open_max)
         self._is_ready = False
         self.http: HttpServer | None = None
         self._webhooks: WebhookDelivery | None = None
         self._store = LogDirectories([str(path) for path in config.log.data_dirs], self._files, self._in_background)
 
     async def start(self) -> None:
+        self._descriptors.report(self.config.log.open_max)
         self._store.lock()
         journal = Journal.open(str(self.config.log.data_dir / JOURNAL_NAME), self._files)
         self._metastore = EmbeddedMetaStore(journal)
@@ -145,7 +149,8 @@ class Node:
             log_dirs=LogDirs(topics, self._store, self._keepers.moves, self._files),
             event_store=self.event_store,
         )
-        self._shared = Shared(HANDLERS, services, ServerMetrics({key: api.name for key, api in apis.items()}))
+        server_metrics = ServerMetrics({key: api.name for key, api in apis.items()})
+        self._shared = Shared(HANDLERS, services, server_metrics, self._descriptors)
         self._configs.listen(topics.reconfigure)
         self._configs.listen(self._reconfigure)
         # The last that takes long: from here on clients may come.
@@ -168,6 +173,8 @@ class Node:
         groups.load()
         transactions.load()
         self._keepers.moves.resume_soon()
+        # Later there may be no descriptor to load it with, and a sync of many files needs it.
+        await asyncio.to_thread(importlib.import_module, NATIVE_CALLS_MODULE)
         # What lives until the end need not be looked at by every collection.
         gc.freeze()
 
@@ -195,7 +202,9 @@ class Node:
 
     async def _open_webhooks(self, topics: Topics, clock: Clock) -> None:
         module = await asyncio.to_thread(importlib.import_module, "kwire.server.webhook_delivery")
-        self._webhooks = module.WebhookDelivery(topics, self._metastore, clock, self._cold_reads, self.config.webhooks)
+        self._webhooks = module.WebhookDelivery(
+            topics, self._metastore, clock, self._cold_reads, self.config.webhooks, self._descriptors
+        )
         await self._webhooks.open()
 
     async def _open_event_files(self, topics: Topics, directory_id: bytes) -> LiveFiles | None:
@@ -216,7 +225,13 @@ class Node:
         config, worker = self._configs.config.log, WorkerProcess()
         return Keepers(
             syncs=self._syncs,
-            upkeep=Upkeep(topics, clock, config.producer_id_expiration_ms, config.open_max),
+            upkeep=Upkeep(
+                topics,
+                clock,
+                config.producer_id_expiration_ms,
+                self._descriptors.open_logs_max,
+                is_short_of_descriptors=lambda: self._descriptors.is_log_short,
+            ),
             retention=Retention(
                 topics, clock, self._in_background, config.retention_check_interval_ms, self._store, self._files
             ),
@@ -272,8 +287,9 @@ class Node:
             event_topics=self.event_topics,
             webhooks=self._webhooks.webhooks if self._webhooks is not None else None,
             event_files=self.event_files.sink if self.event_files is not None else None,
+            descriptors=self._descriptors,
         )
-        self.http = HttpServer(address, web)
+        self.http = HttpServer(address, web, self._descriptors)
         await self.http.open()
 
     def _build_rooms(

@@ -5,6 +5,7 @@ it was last in turn gets another round, as a page does in a cache with a clock.
 """
 
 import asyncio
+from collections.abc import Callable
 
 from kwire.broker.partition import Partition
 from kwire.broker.topics import Topics
@@ -30,8 +31,17 @@ class Upkeep:
     `parked_count` counts the logs that were put away for it.
     """
 
-    def __init__(self, topics: Topics, clock: Clock, producer_id_expiration_ms: int, open_max: int = NO_BOUND) -> None:
+    def __init__(
+        self,
+        topics: Topics,
+        clock: Clock,
+        producer_id_expiration_ms: int,
+        open_max: int = NO_BOUND,
+        is_short_of_descriptors: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """While ``is_short_of_descriptors``, idle segments give theirs back every second instead of every minute."""
         self._topics = topics
+        self._is_short_of_descriptors = is_short_of_descriptors
         self._clock = clock
         self.producer_id_expiration_ms = producer_id_expiration_ms
         self._open_max = open_max
@@ -90,6 +100,9 @@ class Upkeep:
         if self._is_parking:
             self._parking = self._loop.call_soon(self._park_some)
             return
+        if self._is_short_of_descriptors():
+            self._timer.cancel()
+            self.begin_round()
         self._passed_count = 0
         self._marks = {partition: mark for partition, mark in self._marks.items() if partition in opened}
         self._parking = self._loop.call_later(COUNT_SECONDS, self._park_some)

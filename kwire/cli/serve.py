@@ -4,7 +4,6 @@ import argparse
 import asyncio
 import logging
 import os
-import resource
 import signal
 import sys
 import threading
@@ -58,21 +57,21 @@ def run(options: argparse.Namespace) -> int:
         return 2
     for warning in config.warnings:
         logging.getLogger("kwire.config").warning("%s", warning)
-    _allow_many_files(config)
+    _raise_descriptor_limit(config)
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     import uvloop
 
     return uvloop.run(_serve(config))
 
 
-def _allow_many_files(config: Config) -> None:
+def _raise_descriptor_limit(config: Config) -> None:
     """Connections and segments are descriptors: take as many as the system grants, as Java does by itself."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    if hard != resource.RLIM_INFINITY and hard < config.network.connections_max:
+    from kwire.descriptors import raise_limit
+
+    limit = raise_limit()
+    if limit < config.network.connections_max:
         logging.getLogger("kwire.server").warning(
-            "only %d files may be open, fewer than max.connections=%d", hard, config.network.connections_max
+            "only %d files may be open, fewer than max.connections=%d", limit, config.network.connections_max
         )
 
 

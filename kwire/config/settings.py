@@ -179,7 +179,8 @@ _LOG = (
         "kwire.log.open.max",
         Kind.INT,
         2000,
-        "Partitions that hold files and maps open at once; the least recently used give theirs back.",
+        "Partitions that hold files and maps open at once; the least recently used give theirs back. Lowered at the "
+        "start if the process may not open 8 files for each.",
         at_least(16),
     ),
     Setting("log.cleaner.enable", Kind.BOOLEAN, True, "Compact topics whose cleanup.policy asks for it."),

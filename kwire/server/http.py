@@ -7,6 +7,7 @@ from typing import Any
 from aiohttp import web
 
 from kwire.config import Address
+from kwire.descriptors import HTTP, Descriptors, descriptor_of
 from kwire.server.http_connection import HttpConnection
 from kwire.web.door import door_of
 from kwire.web.rooms.lines import STREAMS
@@ -21,8 +22,9 @@ IDLE_SECONDS = 75.0
 
 
 class HttpServer:
-    def __init__(self, address: Address, services: WebServices) -> None:
+    def __init__(self, address: Address, services: WebServices, descriptors: Descriptors) -> None:
         self._address = address
+        self._descriptors = descriptors
         self._take_over = services.take_over
         self._backlog = services.config.network.backlog
         self._connections_max = services.config.web.connections_max
@@ -59,7 +61,10 @@ class HttpServer:
         handler = self._runner.server
         if handler is None or len(handler._connections) >= self._connections_max:
             return _TurnedAway()
-        return HttpConnection(handler, loop=asyncio.get_running_loop(), **handler._kwargs)
+        return HttpConnection(self._may_stay, handler, loop=asyncio.get_running_loop(), **handler._kwargs)
+
+    def _may_stay(self, transport: asyncio.BaseTransport) -> bool:
+        return self._descriptors.admit(HTTP, descriptor_of(transport))
 
     async def end_streams(self) -> None:
         """Let every stream say goodbye; requests are still answered."""

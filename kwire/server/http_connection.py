@@ -5,7 +5,9 @@ they come in the middle of a body, whoever reads that body is told; aiohttp (3.1
 never comes.
 """
 
+import asyncio
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from aiohttp import web
@@ -18,7 +20,18 @@ log = logging.getLogger("kwire.server")
 
 
 class HttpConnection(RequestHandler):
-    __slots__ = ()
+    __slots__ = ("_may_stay",)
+
+    def __init__(self, may_stay: Callable[[asyncio.BaseTransport], bool], *args: Any, **kw: Any) -> None:
+        super().__init__(*args, **kw)
+        self._may_stay = may_stay
+
+    def connection_made(self, transport: Any) -> None:
+        if not self._may_stay(transport):
+            transport.set_protocol(asyncio.Protocol())
+            transport.abort()
+            return
+        super().connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)

@@ -13,6 +13,7 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from kwire.descriptors import Descriptors, descriptor_of
 from kwire.errors import KafkaError
 from kwire.handlers.api_versions import refuse_version
 from kwire.handlers.context import Context, DropConnection, DurableAnswer, Handler, Services, Shortcut
@@ -92,12 +93,15 @@ class Outbox:
 class Shared:
     """What all Kafka connections of this node have in common."""
 
-    def __init__(self, handlers: Mapping[int, Handler], services: Services, metrics: ServerMetrics) -> None:
+    def __init__(
+        self, handlers: Mapping[int, Handler], services: Services, metrics: ServerMetrics, descriptors: Descriptors
+    ) -> None:
         network = services.config.network
         self.routes = {key: Route(handler, metrics.requests[key]) for key, handler in handlers.items()}
         self.apis: dict[int, Api] = {key: handler.api for key, handler in handlers.items()}
         self.services = services
         self.metrics = metrics
+        self.descriptors = descriptors
         self.network = network
         self.memory = ReceiveMemory(network.requests_bytes_max if network.requests_bytes_max > 0 else 2**62)
         self.outbox = Outbox()
@@ -141,6 +145,10 @@ class KafkaConnection(asyncio.BufferedProtocol):
         # Nothing is advertised: the address the client reached us at is one it can reach again.
         host, port = self._transport.get_extra_info("sockname")[:2]
         return host, port
+
+    @property
+    def descriptor(self) -> int:
+        return descriptor_of(self._transport)
 
     @property
     def is_quiet(self) -> bool:

@@ -5,6 +5,7 @@ import socket
 from time import perf_counter
 
 from kwire.config import Listener
+from kwire.descriptors import KAFKA
 from kwire.server.kafka import KafkaConnection, Shared
 
 SWEEP_SECONDS = 1.0
@@ -58,6 +59,9 @@ class Door:
             reason = f"max.connections={network.connections_max}"
         elif by_host[host] >= network.connections_per_ip_max > 0:
             reason = f"max.connections.per.ip={network.connections_per_ip_max}"
+        elif not self._shared.descriptors.admit(KAFKA, connection.descriptor):
+            metrics.connections_refused += 1
+            return False
         else:
             self._shared.connections.add(connection)
             by_host[host] += 1

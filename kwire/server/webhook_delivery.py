@@ -4,6 +4,7 @@ Loaded late: aiohttp takes longer to load than everything else, and Kafka client
 """
 
 import asyncio
+from functools import partial
 
 from kwire.broker.cold_reads import ColdReads
 from kwire.broker.events.publishing import Publisher
@@ -12,6 +13,7 @@ from kwire.broker.webhooks.audit import AuditTopic
 from kwire.broker.webhooks.webhooks import Webhooks
 from kwire.clock import Clock
 from kwire.config import WebhooksConfig
+from kwire.descriptors import WEBHOOKS, Descriptors
 from kwire.metastore import MetaStore
 from kwire.server.address_rules import AddressRules
 from kwire.server.webhook_sender import WebhookSender
@@ -21,12 +23,19 @@ class WebhookDelivery:
     """At work from `open` to `close`. `webhooks` is for the doors."""
 
     def __init__(
-        self, topics: Topics, metastore: MetaStore, clock: Clock, cold_reads: ColdReads, config: WebhooksConfig
+        self,
+        topics: Topics,
+        metastore: MetaStore,
+        clock: Clock,
+        cold_reads: ColdReads,
+        config: WebhooksConfig,
+        descriptors: Descriptors,
     ) -> None:
         loop = asyncio.get_running_loop()
         self._sender = WebhookSender(
             rules_of(config),
             clock,
+            may_keep=partial(descriptors.admit, WEBHOOKS),
             connections_max=config.connections_max,
             connections_per_host_max=config.connections_per_host_max,
         )

@@ -12,6 +12,7 @@ would wait for a connection within its time.
 """
 
 import asyncio
+import errno
 import socket
 import time
 from collections.abc import Awaitable, Callable
@@ -65,6 +66,7 @@ class WebhookSender:
         *,
         look_up: LookUp | None = None,
         tls: SSLContext | None = None,
+        may_keep: Callable[[int], bool] = lambda fd: True,
         connections_max: int = CONNECTIONS_MAX,
         connections_per_host_max: int = CONNECTIONS_PER_HOST_MAX,
     ) -> None:
@@ -74,6 +76,7 @@ class WebhookSender:
         self._lookup_count = 0
         self._look_up = look_up or self._ask_resolver
         self._tls = tls
+        self._may_keep = may_keep
         # Webhooks send to few URLs, and to each many times.
         self._target: Callable[[str], Target] = lru_cache(TARGETS_KEPT)(rules.check_url)
         self._connections_max = connections_max
@@ -190,7 +193,11 @@ class WebhookSender:
             self.rules.check_address(ip_address(address[0]))
         except ForbiddenTarget as error:
             raise _ForbiddenSocket(str(error)) from None
-        return socket.socket(family, kind, protocol)
+        made = socket.socket(family, kind, protocol)
+        if not self._may_keep(made.fileno()):
+            made.close()
+            raise OSError(errno.EMFILE, "the descriptors that are left are kept for the log")
+        return made
 
     async def _addresses(self, host: str, port: int) -> list[str]:
         if self._lookup_count >= LOOKUPS_WAITING_MAX:

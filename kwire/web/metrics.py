@@ -133,12 +133,30 @@ class NodeCollector(Collector):
             value=metrics.run_queue_wait_seconds,
         )
 
+    def _descriptors(self) -> Iterator[Metric]:
+        descriptors = self._services.descriptors
+        yield GaugeMetricFamily("process_max_fds", "File descriptors that may be open.", value=descriptors.limit)
+        yield GaugeMetricFamily(
+            "kwire_process_reserved_fds",
+            "File descriptors that connections leave to the log.",
+            value=descriptors.reserved_count,
+        )
+        refused = CounterMetricFamily(
+            "kwire_server_descriptor_refusals",
+            "Connections that were refused because the descriptors left are kept for the log.",
+            labels=["kind"],
+        )
+        for kind, count in descriptors.refused.items():
+            refused.add_metric([kind], count)
+        yield refused
+
     def _process(self) -> Iterator[Metric]:
         usage = resource.getrusage(resource.RUSAGE_SELF)
         yield CounterMetricFamily(
             "process_cpu_seconds", "Processor time, user and system.", value=usage.ru_utime + usage.ru_stime
         )
         yield GaugeMetricFamily("process_open_fds", "Open file descriptors.", value=len(os.listdir("/proc/self/fd")))
+        yield from self._descriptors()
         with open("/proc/self/status") as status:
             memory = {line.split(":")[0]: line.split()[1] for line in status if line.startswith(("VmRSS", "RssAnon"))}
         yield GaugeMetricFamily(

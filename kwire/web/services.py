@@ -21,6 +21,7 @@ from kwire.clock import Clock
 from kwire.config import Config
 from kwire.coordinator.transaction.coordinator import TransactionCoordinator
 from kwire.coordinator.web_groups import WebGroups
+from kwire.descriptors import Descriptors
 from kwire.metrics import LoopMetrics, ServerMetrics, StreamMetrics
 from kwire.web.groups.reports import GroupReports
 
@@ -56,3 +57,4 @@ class WebServices:
     # None where they are not served.
     webhooks: Webhooks | None
     event_files: EventFiles | None
+    descriptors: Descriptors

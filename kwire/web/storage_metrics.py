@@ -77,6 +77,9 @@ def _syncs(services: WebServices) -> Iterator[Metric]:
     yield CounterMetricFamily("kwire_storage_sync_rounds", "Sync rounds since the start.", value=syncs.rounds)
     yield CounterMetricFamily("kwire_storage_synced_files", "Files they were for.", value=syncs.files)
     yield CounterMetricFamily("kwire_storage_sync_failures", "Logs lost to a failed sync.", value=syncs.failures)
+    yield CounterMetricFamily(
+        "kwire_storage_sync_delays", "Syncs put off because no file descriptor was left.", value=syncs.delays
+    )
     yield GaugeMetricFamily(
         "kwire_storage_sync_seconds_max", "The longest sync round since the start.", value=syncs.longest_seconds
     )

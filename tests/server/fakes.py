@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from kwire.config import Listener
+from kwire.descriptors import Descriptors, current_limit
 from kwire.handlers.context import Context, Handler, Services
 from kwire.metrics import ServerMetrics
 from kwire.server.kafka import KafkaConnection, Shared
@@ -31,7 +32,7 @@ class FakeTransport:
         self.is_aborted = False
 
     def get_extra_info(self, name: str) -> Any:
-        return {"peername": (self.host, 50000), "sockname": ("198.51.100.1", 9092)}[name]
+        return {"peername": (self.host, 50000), "sockname": ("198.51.100.1", 9092), "socket": None}[name]
 
     def set_write_buffer_limits(self, high: int) -> None:
         assert high > 0
@@ -166,4 +167,5 @@ class FakeClient:
 
 
 def shared_of(services: Services, handlers: dict[int, Handler]) -> Shared:
-    return Shared(handlers, services, ServerMetrics({key: handler.api.name for key, handler in handlers.items()}))
+    metrics = ServerMetrics({key: handler.api.name for key, handler in handlers.items()})
+    return Shared(handlers, services, metrics, Descriptors(current_limit(), open_logs_max=1))

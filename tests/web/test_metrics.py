@@ -27,6 +27,7 @@ from kwire.broker.upkeep import Upkeep
 from kwire.broker.worker_process import WorkerProcess
 from kwire.coordinator.group.definitions import GroupDefinitions
 from kwire.coordinator.web_groups import WebGroups
+from kwire.descriptors import Descriptors, current_limit
 from kwire.errors import ErrorCode
 from kwire.handlers import HANDLERS
 from kwire.metrics import LATENCY_BOUNDS, LoopMetrics, ServerMetrics, StreamMetrics
@@ -235,6 +236,7 @@ async def collected(node: QuietNode, server_metrics: ServerMetrics | None = None
         event_topics=node.event_topics,
         webhooks=None,
         event_files=None,
+        descriptors=Descriptors(current_limit(), node.config.log.open_max),
     )
     try:
         collector = NodeCollector(services, *await stored.by_topic(page.TOPIC_SERIES_MAX))
