@@ -17,6 +17,7 @@ from kwire.broker.coordinator_log import CoordinatorLog
 from kwire.broker.dynamic_configs import DynamicConfigs
 from kwire.broker.features import TRANSACTION_VERSION, Features
 from kwire.broker.fetch_sessions import FetchSessions
+from kwire.broker.full_disk import freeing
 from kwire.broker.keepers import Keepers
 from kwire.broker.lag import Lags
 from kwire.broker.log_dirs import LogDirs
@@ -91,7 +92,9 @@ class Node:
         self._is_ready = False
         self.http: HttpServer | None = None
         self._webhooks: WebhookDelivery | None = None
-        self._store = LogDirectories([str(path) for path in config.log.data_dirs], self._files, self._in_background)
+        self._store = LogDirectories(
+            [str(path) for path in config.log.data_dirs], self._files, self._in_background, config.log.reserve_bytes
+        )
 
     async def start(self) -> None:
         self._descriptors.report(self.config.log.open_max)
@@ -404,7 +407,9 @@ class Node:
         directory_id: str = (entry.value.get("directory_id") if entry else None) or uuid.uuid4().hex
         value = {"cluster_id": cluster_id, "starts": starts, "directory_id": directory_id}
         self._fetched_before, taken = handed_over(self._metastore)
-        await self._metastore.commit([Change(NODE_KEY, value, entry.revision if entry else 0), *taken])
+        changes = [Change(NODE_KEY, value, entry.revision if entry else 0), *taken]
+        # A server that did not start on a full disk could not let old records go.
+        await freeing(self._store, lambda: self._metastore.commit(changes))
         return cluster_id, starts, bytes.fromhex(directory_id)
 
     def _group_settings(self, topics: Topics) -> GroupSettings:

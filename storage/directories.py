@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from itertools import combinations
 
+from storage.disk_reserve import DiskReserve
 from storage.errors import DiskFailure, disk_errors
 from storage.files import Files
 from storage.log import Log
@@ -24,10 +25,10 @@ from storage.store import LogStore, partition_folder
 class LogDirectories:
     """The same calls as a single store has: :meth:`lock` first, :meth:`close` last, one thread for everything."""
 
-    def __init__(self, data_dirs: Sequence[str], files: Files, background: Background) -> None:
+    def __init__(self, data_dirs: Sequence[str], files: Files, background: Background, reserve_bytes: int = 0) -> None:
         if not data_dirs:
             raise ValueError("at least one data directory is needed")
-        self._stores = [LogStore(data_dir, files, background) for data_dir in data_dirs]
+        self._stores = [LogStore(data_dir, files, background, reserve_bytes) for data_dir in data_dirs]
         self._files = files
         self._configured = tuple(store.data_dir for store in self._stores)
         self._offline: dict[str, DiskFailure] = {}
@@ -176,6 +177,26 @@ class LogDirectories:
         self._missing -= {partition_folder(topic, partition)}
         for store in self._stores:
             store.delete_log(topic, partition)
+
+    # --- space
+
+    @property
+    def reserves(self) -> tuple[DiskReserve, ...]:
+        """The space that is kept in each directory for the work that frees space."""
+        return tuple(store.disk_reserve for store in self._stores)
+
+    def give_up_reserve(self) -> bool:
+        """As in a single store, of the first directory, which holds the catalogue."""
+        return self._stores[0].give_up_reserve()
+
+    @property
+    def failed_removals(self) -> Mapping[str, OSError]:
+        """Folders of deleted partitions that are still there, and why."""
+        return {path: error for store in self._stores for path, error in store.removal.failed.copy().items()}
+
+    def retry_removals(self) -> None:
+        for store in self._stores:
+            store.removal.retry()
 
     # --- moves
 

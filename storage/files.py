@@ -11,7 +11,7 @@ import fcntl
 import mmap
 import os
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
@@ -27,6 +27,8 @@ class Files:
 
     # Directories that are held open for `syncfs`.
     _watched: Mapping[str, int] = MappingProxyType({})
+    # What gives up space of a data directory on a full disk, and tells whether there was any.
+    _reserves: Mapping[str, Callable[[], bool]] = MappingProxyType({})
 
     # --- opening
 
@@ -165,6 +167,16 @@ class Files:
         """Bytes of the volume that ``path`` is on, and how many of them this process may still use."""
         facts = os.statvfs(path)
         return facts.f_blocks * facts.f_frsize, facts.f_bavail * facts.f_frsize
+
+    def add_reserve(self, data_dir: str, give_up: Callable[[], bool]) -> None:
+        self._reserves = {**self._reserves, data_dir: give_up}
+
+    def remove_reserve(self, data_dir: str) -> None:
+        self._reserves = {one: give_up for one, give_up in self._reserves.items() if one != data_dir}
+
+    def make_way(self, path: str) -> bool:
+        """Give up some of the space that is kept in the data directory of ``path``; False when nothing is left."""
+        return any(give_up() for data_dir, give_up in self._reserves.items() if path.startswith(data_dir + os.sep))
 
     # --- durability
 

@@ -22,6 +22,7 @@ from msgspec.structs import replace
 
 from storage.batch import BatchHeader, stamp_append_time
 from storage.checkpoint import Checkpoint
+from storage.disk_reserve import freeing
 from storage.epochs import LeaderEpochs
 from storage.errors import (
     DiskFailure,
@@ -305,13 +306,14 @@ class Log(DurableLog):
     # --- the beginning goes
 
     def advance_log_start_offset(self, offset: int) -> None:
-        """Records below ``offset`` are gone for readers, also after a restart: the checkpoint follows off the loop."""
-        if not self.log_start_offset <= offset <= self.log_end_offset:
-            raise OffsetOutOfRange(offset, self.log_start_offset, self.log_end_offset)
+        """Records below ``offset`` are gone for readers at once: the checkpoint follows off the loop.
+
+        A power cut may take it back. :class:`~storage.log_start.StartMove` makes it durable first.
+        """
+        self.check_start(offset)
         if offset == self.log_start_offset:
             return
-        self.log_start_offset = self._checkpoint_file.log_start_offset = offset
-        self.epochs.truncate_from_start(offset)
+        self.set_start(offset)
         self._checkpoint_start_later()
 
     def drop_segments(self) -> list[LogSegment]:
@@ -344,9 +346,10 @@ class Log(DurableLog):
 
     def _remove_dropped(self, segment: LogSegment, number: int, checkpoint: Checkpoint) -> None:
         """In any thread."""
+        note = partial(self._checkpoint_file.make_durable, number, checkpoint)
         with disk_errors(f"remove {segment.path}"), self._checkpoint_file.held() as is_ours:
             # A folder that is not ours any more is removed as a whole, or tidied up when it is opened again.
-            if is_ours and self._checkpoint_file.make_durable(number, checkpoint):
+            if is_ours and freeing(self._files, segment.path, note):
                 segment.unlink_files()
 
     def _still_there(self) -> list[LogSegment]:

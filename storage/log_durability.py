@@ -18,7 +18,15 @@ from contextlib import suppress
 from msgspec.structs import replace
 
 from storage.checkpoint import Checkpoint, CheckpointFile
-from storage.errors import DamagedLog, DiskFailure, LogClosed, StorageError, StorageFailed, disk_errors
+from storage.errors import (
+    DamagedLog,
+    DiskFailure,
+    LogClosed,
+    OffsetOutOfRange,
+    StorageError,
+    StorageFailed,
+    disk_errors,
+)
 from storage.files import Files
 from storage.index import NO_MAX_TIMESTAMP
 from storage.log_reading import LogState, ReadableLog
@@ -42,6 +50,7 @@ class DurableLog(ReadableLog):
         "_boot_id",
         "_checkpoint_file",
         "_dropped",
+        "_expected_starts",
         "_files",
         "_gaps_upto",
         "_generation",
@@ -87,6 +96,8 @@ class DurableLog(ReadableLog):
         self._pending_start_max = -1
         # A seal got no further because the disk was full or no descriptor was to be had; `retry_seals` tries again.
         self._has_failed_seal = False
+        # Log starts that are being made durable and that readers do not see yet.
+        self._expected_starts: tuple[int, ...] = ()
         # While a replacement is under way, gaps may come to be below this.
         self._gaps_upto = 0
         # Why appends are refused, if they are; looked at first by every append.
@@ -345,6 +356,32 @@ class DurableLog(ReadableLog):
             self._background(write)
         except RuntimeError:
             self._pending_start_max = -1
+
+    # --- the log start
+
+    def check_start(self, offset: int) -> None:
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise OffsetOutOfRange(offset, self.log_start_offset, self.log_end_offset)
+
+    def set_start(self, offset: int) -> None:
+        """Records below ``offset`` are gone for readers; it is on file, or will be."""
+        self.log_start_offset = offset
+        self._note_start()
+        self.epochs.truncate_from_start(offset)
+
+    def expect_start(self, offset: int) -> None:
+        """It is being made durable: no later checkpoint may take it back."""
+        self._expected_starts = (*self._expected_starts, offset)
+        self._note_start()
+
+    def forget_expected_start(self, offset: int) -> None:
+        expected = list(self._expected_starts)
+        expected.remove(offset)
+        self._expected_starts = tuple(expected)
+        self._note_start()
+
+    def _note_start(self) -> None:
+        self._checkpoint_file.log_start_offset = max((self.log_start_offset, *self._expected_starts))
 
     def _describe_end(self, *, is_clean: bool) -> Checkpoint:
         position = self._active.size_bytes if self._active is not None else 0

@@ -14,14 +14,14 @@ from __future__ import annotations
 import base64
 import os
 import re
-import threading
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
+from storage.disk_reserve import DiskReserve
 from storage.errors import DataDirectoryLocked, DiskFailure, StorageError, StorageFailed, disk_errors
 from storage.files import Files
+from storage.folder_removal import FolderRemoval
 from storage.log import Log
 from storage.moving import FUTURE_SUFFIX, MovedLog, check_is_the_log
 from storage.recovery import open_log
@@ -56,8 +56,10 @@ def partition_folder(topic: str, partition: int) -> str:
 class LogStore:
     """All logs of one data directory. Call :meth:`lock` first and :meth:`close` last; one thread for everything."""
 
-    def __init__(self, data_dir: str, files: Files, background: Background) -> None:
+    def __init__(self, data_dir: str, files: Files, background: Background, reserve_bytes: int = 0) -> None:
+        """``reserve_bytes`` are kept free for the work that frees space, see :mod:`storage.disk_reserve`."""
         self.data_dir = os.path.abspath(data_dir)
+        self.disk_reserve = DiskReserve(self.data_dir, files, reserve_bytes)
         self.was_clean = False
         # Folders in which an earlier run was copying a partition that was to move here.
         self.unfinished_futures: list[str] = []
@@ -79,9 +81,7 @@ class LogStore:
         self._left: set[str] = set()
         self._has_parked = False
         self._written = WrittenList(self.data_dir, files)
-        self._removals: deque[str] = deque()
-        self._removal_lock = threading.Lock()
-        self._is_removing = False
+        self.removal = FolderRemoval(self.data_dir, files, background)
 
     # --- start
 
@@ -97,8 +97,10 @@ class LogStore:
                 raise DataDirectoryLocked(f"{self.data_dir} is in use by another process")
             try:
                 self._files.watch_file_system(self.data_dir)
+                self.disk_reserve.open()
                 self._look_around()
             except BaseException:
+                self.disk_reserve.close()
                 self._files.unwatch_file_system(self.data_dir)
                 self._files.close(lock_fd)
                 raise
@@ -142,13 +144,17 @@ class LogStore:
         if self.was_clean:
             self._files.unlink(os.path.join(self.data_dir, CLEAN_NAME))
             self._files.fsync_dir(self.data_dir)
-        self._remove_later([os.path.join(self.data_dir, name) for name in names if name.endswith(DELETED_SUFFIX)])
+        self.removal.add([os.path.join(self.data_dir, name) for name in names if name.endswith(DELETED_SUFFIX)])
 
     def _read_written(self) -> frozenset[str] | None:
         try:
             return self._written.read()
         except OSError:
             return None
+
+    def give_up_reserve(self) -> bool:
+        """Free some space for a change that leads to more of it; False when nothing is left. In any thread."""
+        return self.disk_reserve.give_up()
 
     @property
     def data_dirs(self) -> tuple[str, ...]:
@@ -190,7 +196,7 @@ class LogStore:
                     continue
                 moved = self._move_aside(folder, _topic_id_text(found), DELETED_SUFFIX)
             self._forget_folder(folder)
-            self._remove_later([moved])
+            self.removal.add([moved])
             removed.append(folder)
         return removed
 
@@ -341,7 +347,7 @@ class LogStore:
             found = self._files.read_file(os.path.join(path, METADATA_NAME))
             moved = self._move_aside(folder, _topic_id_text(found), DELETED_SUFFIX)
         self._forget_folder(folder)
-        self._remove_later([moved])
+        self.removal.add([moved])
 
     def _forget_folder(self, folder: str) -> None:
         self._folders.discard(folder)
@@ -465,7 +471,7 @@ class LogStore:
         with disk_errors(f"remove {path}"):
             name = os.path.basename(path)
             moved = self._move_aside(name, "unfinished", DELETED_SUFFIX)
-        self._remove_later([moved])
+        self.removal.add([moved])
 
     def sync_names(self) -> None:
         """Make the names of all folders durable. In any thread."""
@@ -485,34 +491,6 @@ class LogStore:
     @property
     def boot_id(self) -> str:
         return self._boot_id
-
-    # --- removal
-
-    def _remove_later(self, paths: list[str]) -> None:
-        """One job at a time, however many topics are deleted: the other threads are there for other work."""
-        with self._removal_lock:
-            self._removals.extend(paths)
-            if self._is_removing or not self._removals:
-                return
-            self._is_removing = True
-        try:
-            self._background(self._remove)
-        except RuntimeError:  # no thread to be had: what is left is removed at the next start
-            self._is_removing = False
-
-    def _remove(self) -> None:
-        while True:
-            with self._removal_lock:
-                if not self._removals:
-                    self._is_removing = False
-                    break
-                path = self._removals.popleft()
-            with suppress(OSError):  # what is left is removed at the next start
-                for name in self._files.listdir(path):
-                    self._files.unlink(os.path.join(path, name))
-                self._files.rmdir(path)
-        with suppress(OSError):
-            self._files.fsync_dir(self.data_dir)
 
     # --- stop
 
@@ -540,6 +518,7 @@ class LogStore:
                     self._mark_clean(unclean)
         finally:
             self._written.close()
+            self.disk_reserve.close()
             if self._lock_fd is not None:
                 self._files.unwatch_file_system(self.data_dir)
                 self._files.close(self._lock_fd)

@@ -15,6 +15,7 @@ from typing import Final
 from msgspec import Struct, field
 
 from storage.checkpoint import CHECKPOINT_NAME, Checkpoint, decode_checkpoint
+from storage.disk_reserve import RESERVE_NAME
 from storage.errors import DamagedLog, JournalDamaged
 from storage.files import Files
 from storage.index import decode_sealed
@@ -30,7 +31,7 @@ from storage.written import WRITTEN_NAME
 
 JOURNAL_NAME: Final = "metastore.journal"
 
-_DATA_DIR_FILES: Final = {LOCK_NAME, CLEAN_NAME, WRITTEN_NAME, JOURNAL_NAME, SYNC_FAILED_NAME}
+_DATA_DIR_FILES: Final = {LOCK_NAME, CLEAN_NAME, WRITTEN_NAME, JOURNAL_NAME, SYNC_FAILED_NAME, RESERVE_NAME}
 _FOLDER_FILES: Final = {
     CHECKPOINT_NAME,
     FUTURE_NOTE,

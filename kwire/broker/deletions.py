@@ -22,22 +22,23 @@ log = logging.getLogger("kwire.broker")
 
 # To remove a large file takes tens of milliseconds; between the portions other work gets the thread.
 FILES_PER_JOB = 8
-# Beyond this the oldest ones do not wait for their time.
+# Beyond this the oldest ones do not wait for their time, and one that cannot be deleted is left to the next start.
 PENDING_MAX = 10_000
-# A file that cannot be removed is tried again after this, and not for ever: the next start tries too.
-RETRY_SECONDS = 60.0
-TRIES_MAX = 5
+# A file that cannot be removed is tried again after the first pause, then after twice as long, up to the second.
+RETRY_SECONDS = 1.0
+RETRY_SECONDS_MAX = 60.0
 
 
 class _Pending(NamedTuple):
     due: float
     number: int
     segment: LogSegment
-    tries_left: int
+    # How long it waited for this try, if an earlier one has failed.
+    pause_seconds: float
 
 
 class Deletions:
-    """Called from the event loop. `deleted_files` counts the segments whose files are gone."""
+    """Called from the event loop. `deleted_files` counts the segments whose files are gone, `failures` failed tries."""
 
     def __init__(self, clock: Clock, background: Background) -> None:
         self._clock = clock
@@ -49,6 +50,7 @@ class Deletions:
         self._is_busy = False
         self._is_closed = False
         self.deleted_files = 0
+        self.failures = 0
 
     def __len__(self) -> int:
         return len(self._pending)
@@ -56,7 +58,7 @@ class Deletions:
     def add(self, segments: Sequence[LogSegment], delay_ms: int) -> None:
         due = self._clock.monotonic() + delay_ms / 1000
         for segment in segments:
-            self._push(segment, due, TRIES_MAX)
+            self._push(segment, due, 0.0)
         self.delete_due()
 
     def close(self) -> None:
@@ -64,8 +66,8 @@ class Deletions:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _push(self, segment: LogSegment, due: float, tries_left: int) -> None:
-        heapq.heappush(self._pending, _Pending(due, next(self._numbers), segment, tries_left))
+    def _push(self, segment: LogSegment, due: float, pause_seconds: float) -> None:
+        heapq.heappush(self._pending, _Pending(due, next(self._numbers), segment, pause_seconds))
 
     def delete_due(self) -> None:
         """Delete what is due, or set the timer for what will be. The timer calls it."""
@@ -82,7 +84,7 @@ class Deletions:
         self._is_busy = True
 
         def delete() -> None:
-            failed = [one for one in some if not is_deleted(one.segment)]
+            failed = [(one, error) for one in some if (error := delete_files(one.segment)) is not None]
             with suppress(RuntimeError):  # the loop is gone: the next start removes them
                 self._loop.call_soon_threadsafe(self._deleted, len(some) - len(failed), failed)
 
@@ -95,26 +97,35 @@ class Deletions:
         now = self._clock.monotonic()
         some: list[_Pending] = []
         while self._pending and len(some) < FILES_PER_JOB:
-            if self._pending[0].due > now and len(self._pending) <= PENDING_MAX:
+            first = self._pending[0]
+            if first.due > now and (first.pause_seconds or len(self._pending) <= PENDING_MAX):
                 break
             some.append(heapq.heappop(self._pending))
         return some
 
-    def _deleted(self, deleted_count: int, failed: list[_Pending]) -> None:
+    def _deleted(self, deleted_count: int, failed: list[tuple[_Pending, StorageError]]) -> None:
         self._is_busy = False
         self.deleted_files += deleted_count
-        due = self._clock.monotonic() + RETRY_SECONDS
-        for one in failed:
-            if one.tries_left > 1:
-                self._push(one.segment, due, one.tries_left - 1)
+        self.failures += len(failed)
+        now = self._clock.monotonic()
+        for number, (one, error) in enumerate(failed):
+            pause_seconds = min(one.pause_seconds * 2, RETRY_SECONDS_MAX) or RETRY_SECONDS
+            if len(self._pending) < PENDING_MAX:
+                self._push(one.segment, now + pause_seconds, pause_seconds)
+            if not number:
+                log.warning(
+                    "files of %d removed segments cannot be deleted, the next try is in %d s; the first: %s",
+                    len(failed),
+                    pause_seconds,
+                    error,
+                )
         self.delete_due()
 
 
-def is_deleted(segment: LogSegment) -> bool:
-    """Delete its files; False if they are still there. In a thread."""
+def delete_files(segment: LogSegment) -> StorageError | None:
+    """Delete the files of a segment; the error if they are still there. In a thread."""
     try:
         segment.delete_files()
     except StorageError as error:
-        log.warning("%s could not be deleted: %s", segment.path, error)
-        return False
-    return True
+        return error
+    return None

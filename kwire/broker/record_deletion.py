@@ -1,23 +1,24 @@
 """Deleting the records at the beginning of partitions because somebody asked for it: the log start moves.
 
-Readers are kept away from them at once. Who asked is answered when the new start is on the disk, so a record that was
-said to be gone does not come back. Files wholly below the start are removed by the next round of retention.
+The new start is put on the disk first, then readers are kept away from the records, then the request is answered. So a
+record that was gone for anybody does not come back. Files wholly below the start are removed by the next round of
+retention.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 from kwire.broker.partition import Partition, code_of
 from kwire.errors import ErrorCode, KafkaError
 from storage.errors import LogClosed, StorageError
-from storage.log_start import begin_durable_start
+from storage.log import Log
+from storage.log_start import StartMove
 
 HIGH_WATERMARK = -1
 # A log that is put away, or moved, while its start is being written is looked at again; that often is no chance.
 TRIES_MAX = 3
-
-Job = Callable[[], bool]
 
 
 class Deletion(NamedTuple):
@@ -30,8 +31,8 @@ class Deletion(NamedTuple):
 class _Begun(NamedTuple):
     place: int
     partition: Partition
-    log_start_offset: int
-    job: Job
+    log: Log
+    move: StartMove
 
 
 async def delete_records(wanted: Sequence[Deletion], timeout_seconds: float) -> list[int | KafkaError]:
@@ -45,7 +46,9 @@ async def delete_records(wanted: Sequence[Deletion], timeout_seconds: float) -> 
         if not begun:
             return outcomes
         # Not cancelled with the wait: a thread that hangs in the disk cannot be.
-        work = loop.run_in_executor(None, _run, [one.job for one in begun])
+        work = loop.run_in_executor(None, _run, [one.move for one in begun])
+        # Also when nobody waits any more, and before anybody who does goes on.
+        work.add_done_callback(partial(_end, begun))
         try:
             done = await asyncio.wait_for(asyncio.shield(work), max(deadline - loop.time(), 0))
         except TimeoutError:
@@ -56,7 +59,7 @@ async def delete_records(wanted: Sequence[Deletion], timeout_seconds: float) -> 
             if isinstance(outcome, KafkaError):
                 outcomes[one.place] = outcome
             elif outcome:
-                outcomes[one.place] = one.log_start_offset
+                outcomes[one.place] = one.move.offset
             else:
                 outcomes[one.place] = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the log is being put away, try again")
                 left.append(one.place)
@@ -64,26 +67,32 @@ async def delete_records(wanted: Sequence[Deletion], timeout_seconds: float) -> 
 
 
 def _begin(wanted: Sequence[Deletion], places: Sequence[int], outcomes: list[int | KafkaError]) -> list[_Begun]:
-    """Move the starts; what remains to be done by a thread."""
+    """The moves that a thread has to run."""
     begun = []
     for place in places:
         partition = wanted[place].partition
         try:
-            _move_start(partition, wanted[place].offset)
-            log = partition.log
-            outcomes[place] = log.log_start_offset
-            job = begin_durable_start(log)
+            start = _new_start(partition, wanted[place].offset)
+            outcomes[place] = start
+            if start > 0:  # where every log starts
+                begun.append(_Begun(place, partition, partition.log, StartMove(partition.log, start)))
         except KafkaError as error:
             outcomes[place] = error
         except StorageError as error:
             outcomes[place] = KafkaError(code_of(error), str(error))
-        else:
-            if job is not None:
-                begun.append(_Begun(place, partition, log.log_start_offset, job))
     return begun
 
 
-def _move_start(partition: Partition, offset: int) -> None:
+def _end(begun: Sequence[_Begun], work: "asyncio.Future[list[bool | KafkaError]]") -> None:
+    outcomes = [False] * len(begun) if work.cancelled() or work.exception() is not None else work.result()
+    for one, outcome in zip(begun, outcomes, strict=True):
+        if outcome is True and one.partition.is_open and one.partition.log is one.log:
+            one.move.finish()
+        else:
+            one.move.fail()
+
+
+def _new_start(partition: Partition, offset: int) -> int:
     if not partition.settings.is_deleted:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION, f"cleanup.policy of {partition.topic_name} does not let records be deleted"
@@ -96,16 +105,15 @@ def _move_start(partition: Partition, offset: int) -> None:
         raise LogClosed("the topic is deleted")
     if not log.is_writable:
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the log is damaged or failed, and is left as it is")
-    if upto > log.log_start_offset:
-        log.advance_log_start_offset(upto)
+    return max(upto, log.log_start_offset)
 
 
-def _run(jobs: Sequence[Job]) -> list[bool | KafkaError]:
+def _run(moves: Sequence[StartMove]) -> list[bool | KafkaError]:
     """In a thread."""
     outcomes: list[bool | KafkaError] = []
-    for job in jobs:
+    for move in moves:
         try:
-            outcomes.append(job())
+            outcomes.append(move.run())
         except StorageError as error:
             outcomes.append(KafkaError(code_of(error), str(error)))
     return outcomes

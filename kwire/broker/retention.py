@@ -1,32 +1,36 @@
 """Letting old records go: a round over all logs now and then, a few of them per loop turn.
 
-What may go is decided by `storage/retention.py`. Here the logs are asked for their facts, the log start is moved, the
-segments below it are taken out of the log, and their files are handed to `deletions.py`.
+What may go is decided by `storage/retention.py`. Here the logs are asked for their facts, the new log start is made
+durable and then shown to readers, the segments below it are taken out of the log, and their files are handed to
+`deletions.py`. Where the disk does not take the new start, the log stays as it is and is looked at again after a pause.
 
 - An open log is judged from what it has in memory; only the times of closed segments are read, by a thread.
 - A log that is not open does not change: a thread looks at its folder once, and again when its oldest segment comes of
   age or its topic's settings change. It is opened only if something is to go, and put away again.
-- The ring of `kwire.retention.messages` is held by the partition at each append. A round of its own follows behind it
-  every few seconds and takes the segments out.
+- The ring of `kwire.retention.messages` is held by the partition at each append; a start finds the same place by the
+  same rule. A round of its own follows every few seconds and takes the segments out.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from itertools import islice
 from typing import NamedTuple, Protocol, TypeVar
 
-from kwire.broker.deletions import Deletions, is_deleted
+from kwire.broker.backoff import Backoff
+from kwire.broker.deletions import Deletions, delete_files
 from kwire.broker.partition import Partition
 from kwire.broker.topics import Topics
 from kwire.clock import Clock
 from kwire.topic_config import TopicSettings
+from storage.disk_reserve import DiskReserve
 from storage.errors import StorageError
 from storage.files import Files
 from storage.log import Log
 from storage.log_ages import AgingLog, Verdict, age_closed_log, age_open_log
+from storage.log_start import StartMove
 from storage.retention import RetentionLimits, ring_start
 from storage.segment import LogSegment
 from storage.settings import Background, LogSettings
@@ -36,6 +40,11 @@ log = logging.getLogger("kwire.broker")
 R = TypeVar("R")
 
 RING_ROUND_SECONDS = 5.0
+# What could not be removed is tried again after the first pause, then after twice as long, up to the second.
+RETRY_SECONDS = 5.0
+RETRY_SECONDS_MAX = 300.0
+# Of the logs that a round could not deal with, at most this many are named in the server's log.
+FAILURES_SHOWN_MAX = 10
 # To look at an open log takes some ten microseconds, to drop segments a hundred; then the loop gets its turn.
 LOGS_PER_TURN = 50
 # Folders are looked at in portions with a pause between them: a node can have a hundred thousand, and is in no hurry.
@@ -45,10 +54,26 @@ PORTION_PAUSE_SECONDS = 0.1
 NAMES_PER_TURN = 200
 
 
-class StoredFolders(Protocol):
-    """Where logs are, open or not: the store."""
+class Stored(Protocol):
+    """Where logs are, open or not, and what is left of deleted ones: the store."""
 
     def path_of(self, folder: str) -> str | None: ...
+
+    @property
+    def failed_removals(self) -> Mapping[str, OSError]: ...
+
+    def retry_removals(self) -> None: ...
+
+    @property
+    def reserves(self) -> Sequence[DiskReserve]: ...
+
+
+class _Wanted(NamedTuple):
+    """A log that is to begin at `start`."""
+
+    partition: Partition
+    opened: Log
+    start: int
 
 
 class _Look(NamedTuple):
@@ -80,7 +105,7 @@ class Retention:
         clock: Clock,
         background: Background,
         check_interval_ms: int,
-        stored: StoredFolders,
+        stored: Stored,
         files: Files,
     ) -> None:
         self._topics = topics
@@ -94,12 +119,21 @@ class Retention:
         self.deleted_segments = 0
         self.deleted_bytes = 0
         self.failures = 0
+        # Logs whose new start the disk did not take.
+        self._failed: dict[Partition, None] = {}
+        self._failed_folders: Collection[str] = ()
+        self._backoff = Backoff(RETRY_SECONDS, RETRY_SECONDS_MAX)
+        self._were_reserves_whole = True
         # When a round over all logs ended last; None before the first.
         self.last_round_ms: int | None = None
         self._tasks = [
             self._loop.create_task(self._repeat(self.round, check_interval_ms / 1000)),
-            self._loop.create_task(self._repeat(self.ring_round, RING_ROUND_SECONDS)),
+            self._loop.create_task(self._repeat(self.short_round, RING_ROUND_SECONDS)),
         ]
+
+    @property
+    def reserved_bytes(self) -> int:
+        return sum(one.kept_bytes for one in self._stored.reserves)
 
     def close(self) -> None:
         for task in self._tasks:
@@ -126,21 +160,53 @@ class Retention:
         await self._round_of_closed()
         self.last_round_ms = self._clock.now_ms()
 
-    async def ring_round(self) -> None:
-        """Take out the segments that a ring has left behind."""
+    async def short_round(self) -> None:
+        """Take out the segments that a ring has left behind, and try again what has failed before."""
         rings = [one for one in self._topics.open_partitions if one.settings.retention_messages >= 0]
         for some in _portions(rings, LOGS_PER_TURN):
-            for partition in some:
-                if _may_lose(partition):
-                    self._delete_later(partition, self._drop(partition, partition.log, _ring_start(partition)))
+            wanted = [_Wanted(one, one.log, _ring_start(one)) for one in some if _may_lose(one)]
+            for partition, dropped in await self._drop_all(wanted):
+                self._delete_later(partition, dropped)
             await asyncio.sleep(0)
+        await self._retry_failed()
+        await self._restore_reserves()
+
+    async def _retry_failed(self) -> None:
+        folders = self._stored.failed_removals
+        if not self._failed and not folders:
+            self._backoff.reset()
+            return
+        if not self._backoff.is_over(self._clock.monotonic()):
+            return
+        self._backoff.begin(self._clock.monotonic())
+        failed, self._failed = self._failed, {}
+        for some in _portions(failed, LOGS_PER_TURN):
+            for partition, dropped in await self._judge_open(some):
+                self._delete_later(partition, dropped)
+            await asyncio.sleep(0)
+        for path in islice((path for path in folders if path not in self._failed_folders), FAILURES_SHOWN_MAX):
+            log.warning("%s could not be removed and is tried again: %s", path, folders[path])
+        self._failed_folders = folders.keys()
+        self._stored.retry_removals()
+
+    async def _restore_reserves(self) -> None:
+        reserves = [one for one in self._stored.reserves if not one.is_whole]
+        if reserves and self._were_reserves_whole:
+            log.warning(
+                "the disk is full: the space reserved in %s was given up so that old records and deleted topics can go",
+                ", ".join(one.data_dir for one in reserves),
+            )
+        is_whole = not reserves or all(await self._in_thread(lambda: [one.restore() for one in reserves]))
+        if is_whole and not self._were_reserves_whole:
+            log.info("the disk has space again: the reserve is whole")
+        self._were_reserves_whole = is_whole
 
     # --- open logs
 
     async def _judge_open(self, partitions: Sequence[Partition]) -> list[tuple[Partition, list[LogSegment]]]:
         """Takes out of these logs what is to go, and returns it."""
         now_ms = self._clock.now_ms()
-        outcome = []
+        wanted: list[_Wanted] = []
         looks: list[tuple[Partition, Log, AgingLog, RetentionLimits]] = []
         for partition in partitions:
             if not _may_lose(partition):
@@ -150,29 +216,70 @@ class Retention:
             limits = _limits(partition.settings, partition.high_watermark - partition.last_stable_offset)
             if aging.is_known(limits):
                 start = aging.judge(limits, now_ms).log_start_offset
-                outcome.append((partition, self._drop(partition, opened, start)))
+                wanted.append(_Wanted(partition, opened, start))
             else:
                 looks.append((partition, opened, aging, limits))
         if looks:
             verdicts = await self._in_thread(lambda: [aging.judge(limits, now_ms) for *_, aging, limits in looks])
             for (partition, opened, *_), verdict in zip(looks, verdicts, strict=True):
-                if _may_lose(partition) and partition.log is opened:
-                    outcome.append((partition, self._drop(partition, opened, verdict.log_start_offset)))
-        return outcome
+                wanted.append(_Wanted(partition, opened, verdict.log_start_offset))
+        return await self._drop_all(wanted)
 
-    def _drop(self, partition: Partition, opened: Log, start: int) -> list[LogSegment]:
-        """Move the log start, and take the segments below it out of the log."""
-        try:
-            start = min(start, partition.high_watermark)
-            if partition.topic_name in self._topics.held_from:
-                start = min(start, self._topics.held_from[partition.topic_name]())
-            if start > opened.log_start_offset:
-                opened.advance_log_start_offset(start)
-            dropped = opened.drop_segments() if _has_leftovers(opened) else []
-        except StorageError as error:
-            self.failures += 1
-            log.warning("old records of %s-%d stay: %s", partition.topic_name, partition.index, error)
-            return []
+    async def _drop_all(self, wanted: Sequence[_Wanted]) -> list[tuple[Partition, list[LogSegment]]]:
+        """Move the log starts, each once it is durable, and take the segments below them out of the logs."""
+        moves: dict[_Wanted, StartMove] = {}
+        failures: dict[_Wanted, StorageError] = {}
+        for one in wanted:
+            if not _is_current(one):
+                continue
+            start = self._start_of(one)
+            try:
+                if start > one.opened.log_start_offset:
+                    moves[one] = StartMove(one.opened, start)
+            except StorageError as error:
+                failures[one] = error
+        if moves:
+            outcomes = await self._in_thread(lambda: [_outcome(move) for move in moves.values()])
+            for (one, move), outcome in zip(moves.items(), outcomes, strict=True):
+                if outcome is True and _is_current(one):
+                    move.finish()
+                else:
+                    move.fail()
+                if isinstance(outcome, StorageError):
+                    failures[one] = outcome
+        dropped: list[tuple[Partition, list[LogSegment]]] = []
+        for one in wanted:
+            if one not in failures and _is_current(one):
+                try:
+                    dropped.append((one.partition, self._drop(one.opened)))
+                except StorageError as error:
+                    failures[one] = error
+        self._note_failures(failures)
+        return dropped
+
+    def _start_of(self, wanted: _Wanted) -> int:
+        start = min(wanted.start, wanted.partition.high_watermark)
+        if wanted.partition.topic_name in self._topics.held_from:
+            start = min(start, self._topics.held_from[wanted.partition.topic_name]())
+        return start
+
+    def _note_failures(self, failures: Mapping[_Wanted, StorageError]) -> None:
+        if not failures:
+            return
+        self.failures += len(failures)
+        self._failed |= dict.fromkeys(one.partition for one in failures)
+        self._backoff.begin(self._clock.monotonic())
+        for one, error in islice(failures.items(), FAILURES_SHOWN_MAX):
+            log.warning(
+                "old records of %s-%d stay, the next try is in %d s: %s",
+                one.partition.topic_name,
+                one.partition.index,
+                self._backoff.seconds,
+                error,
+            )
+
+    def _drop(self, opened: Log) -> list[LogSegment]:
+        dropped = opened.drop_segments() if _has_leftovers(opened) else []
         self.deleted_segments += len(dropped)
         self.deleted_bytes += sum(segment.size_bytes for segment in dropped)
         return dropped
@@ -277,6 +384,18 @@ def _may_lose(partition: Partition) -> bool:
     return partition.is_open and partition.log.is_writable and partition.log.damage is None
 
 
+def _is_current(wanted: _Wanted) -> bool:
+    return _may_lose(wanted.partition) and wanted.partition.log is wanted.opened
+
+
+def _outcome(move: StartMove) -> bool | StorageError:
+    """In the thread."""
+    try:
+        return move.run()
+    except StorageError as error:
+        return error
+
+
 def _has_leftovers(opened: Log) -> bool:
     """Whether the first segment lies wholly below the log start."""
     first = next(opened.segments(), None)
@@ -311,7 +430,7 @@ def _judge_folder(one: _Closed, files: Files, now_ms: int) -> Verdict | None:
 
 def _delete(segments: Sequence[LogSegment]) -> list[LogSegment]:
     """In the thread. Returns those that are still there."""
-    return [segment for segment in segments if not is_deleted(segment)]
+    return [segment for segment in segments if delete_files(segment) is not None]
 
 
 def _portions(items: Iterable[R], size: int) -> Iterator[list[R]]:

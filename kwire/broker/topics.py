@@ -27,6 +27,7 @@ from kwire.broker.catalogue import (
     entry_value,
     look,
 )
+from kwire.broker.full_disk import freeing
 from kwire.broker.partition import Partition, Syncs
 from kwire.clock import Clock
 from kwire.config import Config, InvalidConfig
@@ -312,7 +313,8 @@ class Topics:
             for partition in leaving:
                 partition.is_leaving = True
             try:
-                await self.catalogue.remove([topic.facts for topic in wanted])
+                # Their files free more than it takes to say that they are gone.
+                await freeing(self._store, lambda: self.catalogue.remove([topic.facts for topic in wanted]))
             except BaseException:
                 for partition in leaving:
                     partition.is_leaving = False

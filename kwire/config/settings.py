@@ -183,6 +183,14 @@ _LOG = (
         "start if the process may not open 8 files for each.",
         at_least(16),
     ),
+    Setting(
+        "kwire.log.reserve.bytes",
+        Kind.LONG,
+        4 * 1024 * 1024,
+        "Disk space reserved in each data directory; on a full disk it is given up so that old records and deleted "
+        "topics can go, and taken again when there is space. 0: none.",
+        at_least(0),
+    ),
     Setting("log.cleaner.enable", Kind.BOOLEAN, True, "Compact topics whose cleanup.policy asks for it."),
     Setting(
         "log.cleaner.io.max.bytes.per.second",

@@ -87,6 +87,16 @@ def _syncs(services: WebServices) -> Iterator[Metric]:
 
 def _retention(services: WebServices) -> Iterator[Metric]:
     retention = services.keepers.retention
+    yield GaugeMetricFamily(
+        "kwire_storage_reserve_bytes",
+        "Disk space that is reserved for the work that frees space.",
+        value=retention.reserved_bytes,
+    )
+    yield GaugeMetricFamily(
+        "kwire_retention_undeleted_files",
+        "Removed segments whose files are still there: they wait for their time, or could not be deleted.",
+        value=len(retention.deletions),
+    )
     yield CounterMetricFamily(
         "kwire_retention_deleted_segments", "Segments retention took out of logs.", value=retention.deleted_segments
     )

@@ -105,7 +105,7 @@ async def test_a_full_list_does_not_wait(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @in_loop
-async def test_a_file_that_cannot_be_deleted_is_tried_again_and_not_for_ever(tmp_path: Path) -> None:
+async def test_a_file_that_cannot_be_deleted_is_tried_again_with_longer_and_longer_pauses(tmp_path: Path) -> None:
     clock = ManualClock()
     files = Deletions(clock, run_now)
     files.add(removed(tmp_path, 1, failures=1), 0)
@@ -115,13 +115,32 @@ async def test_a_file_that_cannot_be_deleted_is_tried_again_and_not_for_ever(tmp
     files.delete_due()
     await until(lambda: files.deleted_files == 1)
     assert left(tmp_path) == 0
-    files.add(removed(tmp_path, 1, failures=100), 0)
-    for _ in range(deletions.TRIES_MAX - 1):
-        await until(lambda: len(files) == 1)
-        clock.advance(int(deletions.RETRY_SECONDS * 1000))
-        files.delete_due()
-    await until(lambda: not files)
-    assert left(tmp_path) == 1
+    files.add(removed(tmp_path, 1, failures=10), 0)
+    pauses: list[int] = []
+    while files.deleted_files < 2:
+        failure_count, began = len(pauses) + 2, clock.monotonic()
+        await until(lambda: files.failures >= len(pauses) + 2)
+        while files.failures == failure_count and files.deleted_files < 2:
+            clock.advance(100)
+            files.delete_due()
+            await asyncio.sleep(0)
+        pauses.append(round(clock.monotonic() - began))
+    assert pauses == [1, 2, 4, 8, 16, 32, 60, 60, 60, 60]
+    assert left(tmp_path) == 0
+    files.close()
+
+
+@in_loop
+async def test_a_full_list_of_what_cannot_be_deleted_is_not_tried_all_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deletions, "PENDING_MAX", 3)
+    files = Deletions(ManualClock(), run_now)
+    files.add(removed(tmp_path, 5, failures=1), 0)
+    await until(lambda: files.failures == 5)
+    files.delete_due()
+    await asyncio.sleep(0)
+    assert (len(files), left(tmp_path), files.failures) == (3, 5, 5)
     files.close()
 
 

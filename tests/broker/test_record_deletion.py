@@ -1,9 +1,8 @@
-"""Deleting records: gone at once for readers, and for good before anybody is told."""
+"""Deleting records: gone for good before they are gone for anybody."""
 
 import asyncio
 import errno
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
@@ -17,7 +16,7 @@ from kwire.errors import ErrorCode, KafkaError
 from storage.batch import check_batch
 from storage.errors import OffsetOutOfRange
 from storage.log import Log
-from storage.log_start import begin_durable_start
+from storage.log_start import StartMove
 from tests.support.batches import make_batch, run_now
 from tests.support.faulty_files import FaultyFiles
 from tests.support.node import QuietNode, in_loop
@@ -107,6 +106,7 @@ async def test_a_disk_that_fails_is_told_and_the_deletion_may_be_tried_again(tmp
         append(partition, 5)
         files.break_down("pwrite", errno.ENOSPC)
         assert await delete(partition, 3) is ErrorCode.KAFKA_STORAGE_ERROR
+        assert partition.log.log_start_offset == 0
         files.repair()
         assert await delete(partition, 3) == 3
         node.restart()
@@ -122,15 +122,14 @@ async def test_a_log_that_is_put_away_meanwhile_is_opened_again(
     partition = await node.create_partition()
     append(partition, 5)
     parked: list[bool] = []
-    begin = begin_durable_start
 
-    def parking(log: Log) -> Callable[[], bool] | None:
-        job = begin(log)
-        if not parked:
-            parked.append(node.topics.park(partition))
-        return job
+    class Parking(StartMove):
+        def __init__(self, log: Log, offset: int) -> None:
+            super().__init__(log, offset)
+            if not parked:
+                parked.append(node.topics.park(partition))
 
-    monkeypatch.setattr(record_deletion, "begin_durable_start", parking)
+    monkeypatch.setattr(record_deletion, "StartMove", Parking)
     assert await delete(partition, 3) == 3
     assert parked == [True]
     assert partition.log.log_start_offset == 3
@@ -142,7 +141,12 @@ async def test_a_log_that_is_put_away_again_and_again_is_given_up(
 ) -> None:
     partition = await node.create_partition()
     append(partition, 5)
-    monkeypatch.setattr(record_deletion, "begin_durable_start", lambda log: lambda: False)
+
+    class Parked(StartMove):
+        def run(self) -> bool:
+            return False
+
+    monkeypatch.setattr(record_deletion, "StartMove", Parked)
     assert await delete(partition, 3) is ErrorCode.KAFKA_STORAGE_ERROR
 
 
@@ -152,19 +156,13 @@ async def test_a_topic_deleted_meanwhile_is_unknown(node: QuietNode, monkeypatch
     partition = topic.partitions[0]
     append(partition, 5)
     go_on = threading.Event()
-    begin = begin_durable_start
 
-    def slow(log: Log) -> Callable[[], bool] | None:
-        job = begin(log)
-        assert job is not None
-
-        def run() -> bool:
+    class Slow(StartMove):
+        def run(self) -> bool:
             assert go_on.wait(WAIT_SECONDS)
-            return job()
+            return super().run()
 
-        return run
-
-    monkeypatch.setattr(record_deletion, "begin_durable_start", slow)
+    monkeypatch.setattr(record_deletion, "StartMove", Slow)
     deleting = asyncio.ensure_future(delete(partition, 3))
     await asyncio.sleep(0)
     await node.topics.delete(topic)
@@ -179,11 +177,20 @@ async def test_a_disk_that_hangs_is_not_waited_for_longer_than_asked(
     partition = await node.create_partition()
     append(partition, 5)
     go_on = threading.Event()
-    monkeypatch.setattr(record_deletion, "begin_durable_start", lambda log: lambda: go_on.wait(WAIT_SECONDS))
+
+    class Hanging(StartMove):
+        def run(self) -> bool:
+            return go_on.wait(WAIT_SECONDS) and super().run()
+
+    monkeypatch.setattr(record_deletion, "StartMove", Hanging)
     try:
         assert await delete(partition, 3, timeout_seconds=0.01) is ErrorCode.REQUEST_TIMED_OUT
+        assert partition.log.log_start_offset == 0
     finally:
         go_on.set()
+    async with asyncio.timeout(WAIT_SECONDS):
+        while partition.log.log_start_offset < 3:
+            await asyncio.sleep(0.001)
 
 
 @in_loop
@@ -192,14 +199,12 @@ async def test_the_loop_goes_on_while_the_disk_is_busy(node: QuietNode, monkeypa
     append(partition, 5)
     threads: list[threading.Thread] = []
 
-    def look(log: Log) -> Callable[[], bool]:
-        def run() -> bool:
+    class Looking(StartMove):
+        def run(self) -> bool:
             threads.append(threading.current_thread())
-            return True
+            return super().run()
 
-        return run
-
-    monkeypatch.setattr(record_deletion, "begin_durable_start", look)
+    monkeypatch.setattr(record_deletion, "StartMove", Looking)
     assert await delete(partition, 3) == 3
     assert threads
     assert threading.main_thread() not in threads

@@ -162,7 +162,7 @@ async def test_s0_62_infinite_retention_keeps_everything(node: QuietNode) -> Non
     node.clock.advance(10_000 * HOUR_MS)
     with keeping(node) as kept:
         await kept.round()
-        await kept.ring_round()
+        await kept.short_round()
     assert partition.log.log_start_offset == 0
 
 
@@ -170,7 +170,7 @@ async def test_s0_62_infinite_retention_keeps_everything(node: QuietNode) -> Non
 async def test_s0_60_segments_behind_a_ring_go_within_seconds(node: QuietNode) -> None:
     partition = await filled(node, *[0] * 7, kwire_retention_messages="3")
     with keeping(node) as kept:
-        await kept.ring_round()
+        await kept.short_round()
         assert partition.log.log_start_offset == 4
         assert partition.log.segment_count == 2
         await delete_due(node, kept)
@@ -216,7 +216,7 @@ async def test_nothing_at_or_above_the_watermark_goes(node: QuietNode) -> None:
     partition.high_watermark = 3
     partition.settings = replace(partition.settings, retention_messages=0)
     with keeping(node) as kept:
-        await kept.ring_round()
+        await kept.short_round()
         assert partition.log.log_start_offset == 3
         await kept.round()
     assert partition.log.log_start_offset == 3
@@ -517,12 +517,12 @@ async def test_a_ring_round_takes_nothing_that_an_open_transaction_keeps(node: Q
     for _ in range(6):
         append(node, partition)
     with keeping(node) as kept:
-        await kept.ring_round()
+        await kept.short_round()
         await kept.round()
         assert (partition.log.log_start_offset, partition.last_stable_offset) == (0, 4)
         producer.commit()
         assert partition.log.log_start_offset == 8
-        await kept.ring_round()
+        await kept.short_round()
         assert next(partition.log.segments()).base_offset > 4
 
 

@@ -1,4 +1,4 @@
-"""A log start that was asked for is on the disk when somebody is told so."""
+"""A new log start is on the disk before anybody sees it."""
 
 import errno
 from pathlib import Path
@@ -7,9 +7,9 @@ from random import Random
 import pytest
 
 from storage.checkpoint import CheckpointFile
-from storage.errors import DiskFailure
+from storage.errors import DiskFailure, OffsetOutOfRange
 from storage.log import Log
-from storage.log_start import begin_durable_start
+from storage.log_start import StartMove
 from storage.recovery import open_log
 from storage.settings import LogSettings
 from storage.store import LogStore
@@ -32,48 +32,63 @@ def start_on_file(directory: Path, files: FaultyFiles) -> int:
     return 0 if checkpoint is None else checkpoint.log_start_offset
 
 
-def test_the_start_is_written_by_whoever_runs_the_job(tmp_path: Path) -> None:
+def test_the_start_is_on_file_before_readers_see_it(tmp_path: Path) -> None:
     files, later = FaultyFiles(), LaterJobs()
     log = filled(tmp_path, files, later)
-    log.advance_log_start_offset(3)
-    job = begin_durable_start(log)
-    assert job is not None
-    assert start_on_file(tmp_path, files) == 0
-    assert job() is True
+    move = StartMove(log, 3)
+    assert (start_on_file(tmp_path, files), log.log_start_offset) == (0, 0)
+    assert move.run() is True
+    assert (start_on_file(tmp_path, files), log.log_start_offset) == (3, 0)
+    later.run()  # a checkpoint that was begun before
+    log.checkpoint()  # and one that comes after it
     assert start_on_file(tmp_path, files) == 3
-    later.run()
-    assert start_on_file(tmp_path, files) == 3
+    move.finish()
+    assert log.log_start_offset == 3
 
 
-def test_a_log_that_starts_at_zero_needs_nothing(tmp_path: Path) -> None:
-    assert begin_durable_start(filled(tmp_path, FaultyFiles(), LaterJobs())) is None
-
-
-def test_a_disk_that_does_not_take_it_is_told_and_may_be_asked_again(tmp_path: Path) -> None:
+def test_a_disk_that_does_not_take_it_leaves_the_log_as_it_was(tmp_path: Path) -> None:
     files, later = FaultyFiles(), LaterJobs()
     log = filled(tmp_path, files, later)
-    log.advance_log_start_offset(3)
-    job = begin_durable_start(log)
-    assert job is not None
+    move = StartMove(log, 3)
     files.break_down("pwrite", errno.ENOSPC)
     with pytest.raises(DiskFailure):
-        job()
+        move.run()
+    move.fail()
     files.repair()
-    again = begin_durable_start(log)
-    assert again is not None
-    assert again() is True
-    assert start_on_file(tmp_path, files) == 3
+    log.checkpoint()
+    assert (start_on_file(tmp_path, files), log.log_start_offset) == (0, 0)
+    again = StartMove(log, 3)
+    assert again.run() is True
+    again.finish()
+    assert (start_on_file(tmp_path, files), log.log_start_offset) == (3, 3)
+
+
+def test_one_that_fails_does_not_take_back_another(tmp_path: Path) -> None:
+    files, later = FaultyFiles(), LaterJobs()
+    log = filled(tmp_path, files, later)
+    first, second = StartMove(log, 2), StartMove(log, 4)
+    assert second.run() is True
+    first.fail()
+    log.checkpoint()
+    assert start_on_file(tmp_path, files) == 4
+    second.finish()
+    assert log.log_start_offset == 4
+    third = StartMove(log, 4)  # the start it has
+    third.fail()
+    assert log.log_start_offset == 4
+    with pytest.raises(OffsetOutOfRange):
+        StartMove(log, 3)
+    with pytest.raises(OffsetOutOfRange):
+        StartMove(log, 6)
 
 
 def test_a_closed_log_leaves_its_folder_alone(tmp_path: Path) -> None:
     files, later = FaultyFiles(), LaterJobs()
     log = filled(tmp_path, files, later)
-    log.advance_log_start_offset(3)
-    job = begin_durable_start(log)
-    assert job is not None
+    move = StartMove(log, 3)
     log.close()
     writes = files.calls["pwrite"]
-    assert job() is False
+    assert move.run() is False
     assert files.calls["pwrite"] == writes
 
 
@@ -91,10 +106,7 @@ def test_the_start_survives_a_power_cut(seed: int) -> None:
     for _ in range(6):
         append(log, make_batch(3, value=bytes(1000)))
     log.flush()
-    log.advance_log_start_offset(10)
-    job = begin_durable_start(log)
-    assert job is not None
-    assert job() is True
+    assert StartMove(log, 10).run() is True
     again = opened(disk.after_power_cut(Random(seed)))
     assert (again.log_start_offset, again.log_end_offset) == (10, 18)
 

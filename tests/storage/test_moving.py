@@ -11,7 +11,7 @@ from storage.directories import LogDirectories
 from storage.errors import DiskFailure, StorageFailed
 from storage.index import decode_sealed
 from storage.log import Log
-from storage.log_start import begin_durable_start
+from storage.log_start import StartMove
 from storage.moving import (
     FUTURE_NOTE,
     FUTURE_SUFFIX,
@@ -484,10 +484,9 @@ def is_settled(move: LogMove) -> bool:
 
 
 def make_start_durable(log: Log) -> None:
-    log.advance_log_start_offset(1)
-    job = begin_durable_start(log)
-    assert job is not None
-    job()
+    move = StartMove(log, 1)
+    move.run()
+    move.finish()
 
 
 def test_a_sync_that_fails_after_the_switch_ends_the_log_and_the_old_folder_counts(disk: SimulatedDisk) -> None:

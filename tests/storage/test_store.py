@@ -479,7 +479,7 @@ def test_many_deletions_take_one_thread(tmp_path: Path) -> None:
     store.lock()
     for partition in range(20):
         append(store.open_log("orders", partition, ID, SETTINGS))
-    store._background = jobs
+    store.removal._background = jobs
     for partition in range(20):
         store.delete_log("orders", partition)
     assert len(jobs.jobs) == 1
