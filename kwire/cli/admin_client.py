@@ -31,7 +31,7 @@ def _run(act: Act, options: argparse.Namespace) -> int:
         return 1
     try:
         act(admin, options)
-    except (ClientError, ValueError) as error:
+    except (ClientError, OSError, ValueError) as error:
         print(f"kwire: {error}", file=sys.stderr)
         return 1
     finally:

@@ -1,7 +1,10 @@
 """The HTTP port of a running server, as commands use it: one request, one JSON answer, or lines without end."""
 
+import argparse
 import json
-from collections.abc import Iterator
+import os
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from typing import Any
@@ -38,11 +41,17 @@ class HttpClient:
         content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         response = self._send(method, path, content, {"Accept": "application/json"})
         with _as_unreachable():
-            return json.loads(response.read(ANSWER_BYTES_MAX))
+            answer = response.read(ANSWER_BYTES_MAX)
+            try:
+                return json.loads(answer)
+            except ValueError as error:
+                raise HTTPException(f"the answer to {method} {path} is not JSON: {error}") from None
 
     def fetch(self, path: str) -> bytes:
         """The same of a GET, as it came."""
-        return self._send("GET", path, None, {"Accept": "application/json"}).read(ANSWER_BYTES_MAX)
+        response = self._send("GET", path, None, {"Accept": "application/json"})
+        with _as_unreachable():
+            return response.read(ANSWER_BYTES_MAX)
 
     def lines(self, path: str) -> Iterator[dict[str, Any]]:
         """JSON objects as they come, until the server or somebody else ends it."""
@@ -66,6 +75,28 @@ class HttpClient:
         if response.status >= 400:
             raise Refused(_reason(response))
         return response
+
+
+def run(act: Callable[[HttpClient, argparse.Namespace], int | None], options: argparse.Namespace) -> int:
+    """Run a verb with a client of `options.http`; its exit code, or 1 after one sentence about what failed."""
+    try:
+        client = HttpClient(options.http)
+        try:
+            code = act(client, options)
+            sys.stdout.flush()
+        finally:
+            client.close()
+    except Unreachable as error:
+        print(f"kwire: no answer from {options.http}: {error}; is the server running?", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        # The reader of the output is gone; nothing may be left that Python would try to print at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except ValueError as error:
+        print(f"kwire: {error}", file=sys.stderr)
+        return 1
+    return code or 0
 
 
 @contextmanager

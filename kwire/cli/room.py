@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Iterator
 from io import BufferedIOBase
@@ -10,7 +9,7 @@ from typing import Any, cast
 from urllib.parse import quote, urlencode
 
 from kwire.cli.admin_client import print_rows
-from kwire.cli.http_client import LINE_BYTES_MAX, HttpClient, Refused, Unreachable
+from kwire.cli.http_client import LINE_BYTES_MAX, HttpClient, Refused, run
 
 HTTP_DEFAULT = "http://127.0.0.1:8082"
 PAGE_ROOMS = 1000
@@ -61,29 +60,8 @@ def _verb(verbs: Any, name: str, purpose: str, act: Any) -> argparse.ArgumentPar
     parser.add_argument("--http", metavar="URL", default=HTTP_DEFAULT, help=f"the HTTP port (default {HTTP_DEFAULT})")
     if act is not tail:
         parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(run=lambda options: _run(act, options))
+    parser.set_defaults(run=lambda options: run(act, options))
     return parser
-
-
-def _run(act: Any, options: argparse.Namespace) -> int:
-    try:
-        client = HttpClient(options.http)
-        try:
-            code: int | None = act(client, options)
-            sys.stdout.flush()
-        finally:
-            client.close()
-    except Unreachable as error:
-        print(f"kwire: no answer from {options.http}: {error}", file=sys.stderr)
-        return 1
-    except BrokenPipeError:
-        # Whoever read what is printed has seen enough; nothing may be left that Python would try to print at the end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    except ValueError as error:
-        print(f"kwire: {error}", file=sys.stderr)
-        return 1
-    return code or 0
 
 
 def _count(text: str) -> int:

@@ -2,12 +2,11 @@
 
 import argparse
 import json
-import sys
 from typing import Any
 from urllib.parse import quote, urlencode
 
 from kwire.cli.admin_client import print_rows
-from kwire.cli.http_client import HttpClient, Refused
+from kwire.cli.http_client import HttpClient, run
 
 HTTP_DEFAULT = "http://127.0.0.1:8082"
 PAGE = 1000
@@ -78,27 +77,8 @@ def _verb(verbs: Any, name: str, purpose: str, act: Any) -> argparse.ArgumentPar
     parser: argparse.ArgumentParser = verbs.add_parser(name, help=purpose)
     parser.add_argument("--http", metavar="URL", default=HTTP_DEFAULT, help=f"the HTTP port (default {HTTP_DEFAULT})")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(run=lambda options: _run(act, options))
+    parser.set_defaults(run=lambda options: run(act, options))
     return parser
-
-
-def _run(act: Any, options: argparse.Namespace) -> int:
-    try:
-        client = HttpClient(options.http)
-        try:
-            code: int | None = act(client, options)
-        finally:
-            client.close()
-    except Refused as error:
-        print(f"kwire: {error}", file=sys.stderr)
-        return 1
-    except OSError as error:
-        print(f"kwire: no answer from {options.http}: {error}", file=sys.stderr)
-        return 1
-    except ValueError as error:
-        print(f"kwire: {error}", file=sys.stderr)
-        return 1
-    return code or 0
 
 
 # --- definitions

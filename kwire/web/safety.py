@@ -32,6 +32,8 @@ PREFLIGHT_SECONDS = 600
 # Hosts found to be ours, so that they are looked at once; who sends more different ones pays for the look.
 KNOWN_HOSTS_MAX = 64
 
+# RFC 9110, section 7.2: a name, an IPv4 address or an IPv6 address in brackets, and a port.
+_HOST = re.compile(r"(?:\[(?P<address>[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*)\]|(?P<name>[^:\[\]]*))(?::[0-9]*)?")
 _BROKEN_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
 # The listed origin that a request comes from.
@@ -45,7 +47,8 @@ class Guard:
         self._origins = origins
         self._is_open = "*" in origins
         self._checks_host = is_loopback and not self._is_open
-        self._listed_hosts = {_host_of(one.partition("://")[2]) for one in origins}
+        # Not the empty one of the origin "null": a malformed Host is empty too.
+        self._listed_hosts = {_host_of(one.partition("://")[2]) for one in origins} - {""}
         self._known_hosts: set[str] = set()
 
     def check(self, request: web.Request) -> None:
@@ -81,7 +84,7 @@ class Guard:
         name = _host_of(host)
         if not (_is_address(name) or _is_localhost(name) or name in self._listed_hosts):
             raise Forbidden(
-                f"this port serves this machine, and {name[:100]!r} is not its name; "
+                f"this port serves this machine, and {host[:100]!r} is not its name; "
                 "kwire.http.origins can list the origin that is served under it",
                 code="HostNotAllowed",
             )
@@ -164,10 +167,9 @@ def _untrusted(who: str) -> Forbidden:
 
 
 def _host_of(host: str) -> str:
-    """Without the port, in small letters."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0].lower()
-    return host.partition(":")[0].lower()
+    """The name or address in a Host header, lower-case and without its port; empty if the header is malformed."""
+    found = _HOST.fullmatch(host)
+    return "" if found is None else (found["address"] or found["name"] or "").lower()
 
 
 def _is_localhost(name: str) -> bool:

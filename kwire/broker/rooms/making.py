@@ -5,10 +5,13 @@ at once bring a thousand rooms; while one commit is under way, those that are wa
 """
 
 import asyncio
+import logging
 from itertools import islice
 
 from kwire.broker.topics import NewTopic, Topic, Topics
 from kwire.errors import ErrorCode, KafkaError
+
+log = logging.getLogger("kwire.broker")
 
 # While far too many logs are open, what is wanted waits until some have been put away; not longer than this, because it
 # may be others that hold them.
@@ -34,7 +37,8 @@ class RoomMaking:
         return name in self._wanted
 
     async def make(self, new: NewTopic) -> Topic:
-        """The topic, checked before; also if somebody else makes it meanwhile. Raises KafkaError."""
+        """The topic, checked before; also if somebody else makes it meanwhile. Raises KafkaError,
+        or whatever else made the creation fail."""
         wanted = self._wanted.get(new.name)
         if wanted is None:
             made: asyncio.Future[Topic] = asyncio.get_running_loop().create_future()
@@ -46,19 +50,30 @@ class RoomMaking:
         return await asyncio.shield(wanted[1])
 
     async def _make_wanted(self) -> None:
-        while self._wanted:
-            await self._wait_for_room()
-            some = [new for new, _ in islice(self._wanted.values(), ROOMS_PER_COMMIT)]
-            try:
-                await self._topics.create(some)
-            except KafkaError as error:
-                if len(some) > 1:
-                    # One of them cannot be, and nobody says which: each is tried by itself.
-                    for new in some:
-                        await self._make_alone(new)
-                    continue
-                self._end(some[0], error)
-                continue
+        """Create what is wanted until nothing is; however this ends, it leaves no caller waiting."""
+        try:
+            while self._wanted:
+                await self._make_some()
+        except asyncio.CancelledError:
+            self._give_up(KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "the server is stopping"))
+            raise
+        except Exception as error:
+            log.exception("rooms could not be created")
+            self._give_up(error)
+
+    async def _make_some(self) -> None:
+        await self._wait_for_room()
+        some = [new for new, _ in islice(self._wanted.values(), ROOMS_PER_COMMIT)]
+        if len(some) == 1:
+            await self._make_alone(some[0])
+            return
+        try:
+            await self._topics.create(some)
+        except Exception:
+            # The error does not say which of them cannot be created: each is tried by itself, and reports its own.
+            for new in some:
+                await self._make_alone(new)
+        else:
             for new in some:
                 self._end(new)
 
@@ -72,15 +87,24 @@ class RoomMaking:
     async def _make_alone(self, new: NewTopic) -> None:
         try:
             await self._topics.create([new])
-        except KafkaError as error:
+        except Exception as error:
             self._end(new, error)
         else:
             self._end(new)
 
-    def _end(self, new: NewTopic, error: KafkaError | None = None) -> None:
-        _, made = self._wanted.pop(new.name)
+    def _end(self, new: NewTopic, error: Exception | None = None) -> None:
         topic = self._topics.get(new.name)
-        if topic is not None and (error is None or error.code is ErrorCode.TOPIC_ALREADY_EXISTS):
+        _, made = self._wanted.pop(new.name)
+        if topic is not None and (error is None or _is_there_already(error)):
             made.set_result(topic)
         else:
             made.set_exception(error or KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "it was deleted at once"))
+
+    def _give_up(self, error: Exception) -> None:
+        for _, made in self._wanted.values():
+            made.set_exception(error)
+        self._wanted.clear()
+
+
+def _is_there_already(error: Exception) -> bool:
+    return isinstance(error, KafkaError) and error.code is ErrorCode.TOPIC_ALREADY_EXISTS
