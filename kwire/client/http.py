@@ -10,6 +10,7 @@ from urllib.parse import quote
 import aiohttp
 
 from kwire.client.errors import AnswerTimeout, ConnectionLost, PublishUncertain, Refused, Unreachable, refusal_of
+from kwire.client.json_text import json_text
 
 BODY_EXCERPT_LENGTH = 200
 
@@ -31,7 +32,7 @@ class Http:
         """The answer's JSON. POST is never sent twice: where its fate is unknown, PublishUncertain says so."""
         is_write = method == "POST"
         # aiohttp sends a file in portions, and so does not hold up the loop with a large body.
-        data = None if body is None else io.BytesIO(json.dumps(body, separators=(",", ":")).encode())
+        data = None if body is None else io.BytesIO(json_text(body).encode())
         sent = {**(headers or {}), **({"Content-Type": "application/json"} if data is not None else {})}
         try:
             async with (

@@ -27,6 +27,7 @@ from kwire.client.errors import (
     Unreachable,
     refusal_of,
 )
+from kwire.client.json_text import json_text
 from kwire.client.subscription import Subscription
 
 ROOMS_MAX = 1_000
@@ -142,9 +143,9 @@ class Link:
             self._slots.release()
 
     async def _send(self, name: str, payload: Mapping[str, Any], answer: Answer, number: int | None = None) -> None:
-        """Raises TooLongForSocket, and nothing was sent."""
+        """Raises TooLongForSocket or InvalidEvent, and nothing was sent."""
         number = next(self._numbers) if number is None else number
-        text = json.dumps({"request_id": number, "command": name, "payload": payload}, separators=(",", ":"))
+        text = json_text({"request_id": number, "command": name, "payload": payload})
         if len(text) > TEXT_LENGTH_MAX:
             raise TooLongForSocket
         self._unanswered[number] = answer

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 from aiohttp import hdrs, web
 
+from kwire.broker.events.json_limits import DEPTH_MAX
 from kwire.web.errors import BadRequest, BodyTooLarge, Refusal, UnsupportedMediaType
 from kwire.web.safety import is_trusted
 from kwire.web.whole_numbers import decoded_anyway
@@ -70,7 +71,9 @@ def decoded(raw: bytes | memoryview, shape: type[T]) -> T:
             found = decoded_anyway(raw, shape, error)
     except msgspec.ValidationError as error:
         raise BadRequest(_sentence(error)) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except RecursionError:
+        raise BadRequest(f"the body exceeds the nesting depth of {DEPTH_MAX} levels", code="InvalidJson") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadRequest(f"the body is not JSON: {error}", code="InvalidJson") from None
     return found
 

@@ -1,15 +1,14 @@
-"""JSON as bytes: checked when it is published, shown when it is read, and never made into objects."""
+"""JSON as bytes: checked when it is published, shown when it is read, and stored as it was written."""
 
 from base64 import b64encode
 from collections.abc import Callable
 from typing import Any
 
+from kwire.broker.events.json_limits import is_within_limits, limit_broken
 from kwire.errors import InvalidEvent
 
-# JSON that nests deeper than the stack allows cannot be checked. What is published leaves so many levels for those who
-# read it from a deeper place; only what has many brackets is looked at so closely.
-_DEPTH_LEFT = 100
-_BRACKETS_SUSPICIOUS = 500
+# Values up to this size are decoded to check them.
+DECODED_BYTES_MAX = 1024
 
 
 class _Msgspec:
@@ -17,8 +16,10 @@ class _Msgspec:
 
     check_grammar: Callable[[bytes], object]
     format: Callable[..., bytes]
+    decode: Callable[[bytes], object]
     encode: Callable[[object], bytes]
     DecodeError: type[Exception]
+    ValidationError: type[Exception]
 
     def __getattr__(self, name: str) -> Any:
         import msgspec
@@ -26,45 +27,72 @@ class _Msgspec:
         # Of a value that is kept raw everything is checked but its UTF-8.
         self.check_grammar = msgspec.json.Decoder(msgspec.Raw).decode
         self.format = msgspec.json.format
+        self.decode = msgspec.json.Decoder().decode
         self.encode = msgspec.json.Encoder().encode
         self.DecodeError = msgspec.DecodeError
+        self.ValidationError = msgspec.ValidationError
         return self.__dict__[name]
 
 
 _msgspec = _Msgspec()
 
 
-def checked_json(raw: bytes) -> bytes:
+class _BeyondLimits(Exception):
+    """JSON that some reader cannot read."""
+
+
+def _check(raw: bytes) -> None:
+    """Raise a DecodeError of msgspec, UnicodeDecodeError, RecursionError or _BeyondLimits unless readers can read this."""
+    if len(raw) <= DECODED_BYTES_MAX:
+        # This finds every fault, and takes no longer than to look for numbers that are too large.
+        _msgspec.decode(raw)
+        return
+    if not raw.isascii():
+        raw.decode()
+    _msgspec.check_grammar(raw)
+    if not is_within_limits(raw):
+        raise _BeyondLimits
+
+
+def checked_json(raw: bytes, field: str = "data") -> bytes:
     """The same JSON value without spaces around and between its parts; numbers stay as they were written.
 
-    Raises InvalidEvent for what is no JSON, no UTF-8, or nested too deep.
+    Raises InvalidEvent, which names the field, for bytes that are not JSON or not UTF-8 and for JSON that some reader
+    cannot read (`json_limits`).
     """
     try:
-        if not raw.isascii():
-            raw.decode()
-        _msgspec.check_grammar(raw)
-        if len(raw) > _BRACKETS_SUSPICIOUS and raw.count(b"[") + raw.count(b"{") > _BRACKETS_SUSPICIOUS:
-            _msgspec.check_grammar(b"[" * _DEPTH_LEFT + raw + b"]" * _DEPTH_LEFT)
+        _check(raw)
         # Split where the first space is: what has none, also in front and behind, stays in one piece.
         return bytes(raw) if raw.split(None, 1)[0] == raw else _msgspec.format(raw, indent=-1)
-    except RecursionError:
-        raise InvalidEvent("the data is nested too deep") from None
-    except UnicodeDecodeError as error:
-        raise InvalidEvent(f"the data is not UTF-8: byte {error.start}") from None
+    except (_BeyondLimits, RecursionError, _msgspec.ValidationError):
+        problem = limit_broken(raw, field)
+    except UnicodeDecodeError:
+        problem = f"{field} is not UTF-8: byte {_first_bad_byte(raw)}"
     except _msgspec.DecodeError as error:
-        raise InvalidEvent(f"the data is not JSON: {error}") from None
+        problem = f"{field} is not JSON: {error}"
+    raise InvalidEvent(problem)
+
+
+def _first_bad_byte(raw: bytes) -> int | None:
+    try:
+        raw.decode()
+    except UnicodeDecodeError as error:
+        return error.start
+    return None
 
 
 def shown_json(value: bytes | None) -> bytes:
-    """The value of any record as JSON without line breaks: itself, a text, `{"base64": …}` or null."""
+    """The value of any record as JSON without line breaks: itself, a text, `{"base64": …}` or null.
+
+    JSON that some reader cannot read (`json_limits`) is shown as a text.
+    """
     if value is None:
         return b"null"
     try:
         # Checked whoever wrote it: these bytes go into frames and lines that others parse.
-        _msgspec.check_grammar(value)
-        if value.isascii() or value.decode():
-            return _msgspec.format(value, indent=-1) if b"\n" in value or b"\r" in value else value
-    except (_msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        _check(value)
+        return _msgspec.format(value, indent=-1) if b"\n" in value or b"\r" in value else value
+    except (_msgspec.DecodeError, RecursionError, UnicodeDecodeError, _BeyondLimits):
         pass
     try:
         return _msgspec.encode(value.decode())

@@ -120,7 +120,7 @@ def _draft(one: EventToPublish) -> EventDraft:
         (
             one.topic,
             one.type,
-            checked_json(bytes(one.payload)),
+            checked_json(bytes(one.payload), "payload"),
             one.metadata or EMPTY,
             None if one.key is None else one.key.encode(),
             one.event_id,

@@ -208,7 +208,7 @@ async def _produce(
 def _place(
     services: WebServices, topic: Topic, partition: Partition | None, index: int, record: Any, now_ms: int
 ) -> _Placed:
-    key, value = _bytes_of(record.key, index), _bytes_of(record.value, index)
+    key, value = _bytes_of(record.key, index, "key"), _bytes_of(record.value, index, "value")
     if record.partition is None:
         chosen = partition or topic.partitions[services.partitioner.choose(topic.name, key, len(topic.partitions))]
     else:
@@ -223,13 +223,13 @@ def _place(
     return _Placed(index, chosen, tail, now_ms if record.timestamp is None else record.timestamp)
 
 
-def _bytes_of(given: bytes | str | msgspec.Raw | None, index: int) -> bytes | None:
+def _bytes_of(given: bytes | str | msgspec.Raw | None, index: int, field: str) -> bytes | None:
     """A key or a value, in whichever format it came."""
     if isinstance(given, msgspec.Raw):
         try:
-            compact = checked_json(bytes(given))
+            compact = checked_json(bytes(given), f"records[{index}].{field}")
         except InvalidEvent as error:
-            raise BadRequest(f"records[{index}]: {error.message}") from None
+            raise BadRequest(error.message) from None
         return None if compact == b"null" else compact
     return given.encode() if isinstance(given, str) else given
 

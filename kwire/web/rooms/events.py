@@ -7,16 +7,17 @@ ends early: `next_offset` says where to go on.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated
 
 import msgspec
 from aiohttp import web
 
 from kwire.broker.events.counting_back import offset_of_last
+from kwire.broker.events.event import NewEvent
 from kwire.broker.events.reading import PORTION_BYTES, PORTION_EVENTS, newest_offset, oldest_offset, read_events
 from kwire.broker.rooms.rooms import Room
-from kwire.errors import EventNotFound, KafkaError, OffsetOutOfRange
+from kwire.errors import EventNotFound, InvalidEvent, KafkaError, OffsetOutOfRange
 from kwire.web.bodies import check_is_json, decoded, number_in_path, query_of, raw_body_of
 from kwire.web.body_bounds import check_objects
 from kwire.web.event_json import PublishedEvent, ShownEvent, event_lines, new_event, source_of
@@ -109,7 +110,7 @@ async def publish(services: WebServices, request: web.Request) -> web.StreamResp
     check_length(services, request.match_info["room"], raw)
     is_array = raw[:64].lstrip()[:1] == b"["
     if is_array:
-        events = [new_event(one) for one in decoded(raw, EventArray)]
+        events = list(_new_events(decoded(raw, EventArray)))
     else:
         events = [new_event(decoded(raw, PublishedEvent))]
     room = await room_to_publish(services, request.match_info["room"])
@@ -121,6 +122,14 @@ async def publish(services: WebServices, request: web.Request) -> web.StreamResp
     else:
         answer = Stored(event_id=event_ids[0], offset=offset, subscribers_notified=notified)
     return web.Response(body=_encode(answer), status=201, content_type=JSON)
+
+
+def _new_events(published: Iterable[PublishedEvent]) -> Iterator[NewEvent]:
+    for index, one in enumerate(published):
+        try:
+            yield new_event(one)
+        except InvalidEvent as error:
+            raise InvalidEvent(f"events[{index}]: {error.message}") from None
 
 
 async def history(services: WebServices, request: web.Request) -> web.Response:
