@@ -12,6 +12,7 @@ from typing import NamedTuple
 from kwire import topic_config
 from kwire.broker import log_levels
 from kwire.broker.catalogue import EVENTS_CONFIG
+from kwire.broker.chunking import next_turn, spread
 from kwire.broker.dynamic_configs import DynamicConfigs
 from kwire.broker.topics import Topic, Topics, check_name
 from kwire.client_metrics_config import CLIENT_METRICS_SETTINGS
@@ -60,7 +61,9 @@ class ConfigChanges:
 
     async def make(self, changes: Sequence[ResourceChange], validate_only: bool) -> list[KafkaError | None]:
         """Make each change, or just judge it; for each in its place what is wrong with it, if anything."""
-        times = Counter((change.kind, change.name) for change in changes)
+        times: Counter[tuple[int, str]] = Counter()
+        async for change in spread(changes):
+            times[change.kind, change.name] += 1
         errors: list[KafkaError | None] = []
         for number, change in enumerate(changes, start=1):
             try:
@@ -73,7 +76,7 @@ class ConfigChanges:
             except KafkaError as error:
                 errors.append(error)
             if number % CHANGES_PER_TURN == 0:
-                await asyncio.sleep(0)
+                await next_turn()
         return errors
 
     async def _make(self, change: ResourceChange, validate_only: bool) -> None:

@@ -4,12 +4,13 @@ A reader that names all its partitions may get a session. From then on it names 
 what has changed. Sessions are few, and a node remembers them in memory only: whoever lost one starts again with all.
 
 Who gets a place when all are taken is Kafka's rule. A session that nobody used for a while gives way to any other.
-Else a new one displaces the smallest of those that are older than that, if it is larger itself; one of a follower also
-displaces any of a consumer. A client that opens a session per poll so cannot drive out those that use theirs.
+Else a new one displaces the smallest of those that are older than that, if it is larger itself. A client that opens a
+session per poll so cannot drive out those that use theirs. Kafka also has privileged sessions for followers; here no
+follower exists, and a client that claims to be one (`replica_id`) gets the session of a consumer.
 """
 
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple, Protocol
 
@@ -100,7 +101,6 @@ class CachedPartition:
 class Worth(NamedTuple):
     """What a session is worth against others; the id makes it unique."""
 
-    is_privileged: bool
     size: int
     session_id: int
 
@@ -116,7 +116,6 @@ class FetchSession:
         "created",
         "epoch",
         "is_evictable",
-        "is_privileged",
         "last_used",
         "partitions",
         "session_id",
@@ -124,14 +123,13 @@ class FetchSession:
         "worth",
     )
 
-    def __init__(self, session_id: int, is_privileged: bool, uses_topic_ids: bool, now: float) -> None:
+    def __init__(self, session_id: int, uses_topic_ids: bool, now: float) -> None:
         self.session_id = session_id
-        self.is_privileged = is_privileged
         self.uses_topic_ids = uses_topic_ids
         self.created = self.last_used = now
         self.epoch = INITIAL_EPOCH + 1
         # What it was worth when it was used last, and whether it was old enough then to be displaced by any other.
-        self.worth = Worth(is_privileged, 0, session_id)
+        self.worth = Worth(0, session_id)
         self.is_evictable = False
         self.partitions: dict[tuple[TopicKey, int], CachedPartition] = {}
         self._deletion_count = 0
@@ -182,28 +180,22 @@ class FetchSessions:
         self._partitions_max = partitions_max
         self._sessions: dict[int, FetchSession] = {}
         self._evictable = _LeastFirst(self._sessions)
-        # A follower's session may also displace those of consumers that are young.
-        self._evictable_by_privileged = _LeastFirst(self._sessions)
         self.partition_count = 0
         self.eviction_count = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def create(
-        self,
-        size: int,
-        make: Callable[[FetchSession], None],
-        *,
-        uses_topic_ids: bool,
-        is_privileged: bool = False,
-    ) -> int:
-        """The id of a new session, filled by `make` with that many partitions; NO_SESSION if there is no place."""
+    def begin(self, size: int, *, uses_topic_ids: bool) -> FetchSession | None:
+        """A new session, for the caller to fill with that many partitions and to add; None if there is no place."""
         now = self._clock.monotonic()
-        if not self._make_room(is_privileged, size, now):
+        return FetchSession(self._new_id(), uses_topic_ids, now) if self._make_room(size, now) else None
+
+    def add(self, session: FetchSession) -> int:
+        """Open a session that has been filled; its id, or NO_SESSION if there is no place for it any longer."""
+        now = self._clock.monotonic()
+        if session.session_id in self._sessions or not self._make_room(len(session.partitions), now):
             return NO_SESSION
-        session = FetchSession(self._new_id(), is_privileged, uses_topic_ids, now)
-        make(session)
         self._sessions[session.session_id] = session
         self._use(session, now, is_new=True)
         return session.session_id
@@ -245,19 +237,17 @@ class FetchSessions:
         is_changed = is_new or session.worth.size != size
         if is_changed:
             self.partition_count += size - session.worth.size
-            session.worth = Worth(session.is_privileged, size, session.session_id)
+            session.worth = Worth(size, session.session_id)
         is_old = now - session.created > self._eviction_s
         if is_old and (is_changed or not session.is_evictable):
             self._evictable.add(session)
-        if (is_old and not session.is_evictable) or (is_changed and (is_old or not session.is_privileged)):
-            self._evictable_by_privileged.add(session)
         session.is_evictable = is_old
 
-    def _make_room(self, is_privileged: bool, size: int, now: float) -> bool:
+    def _make_room(self, size: int, now: float) -> bool:
         if size > self._partitions_max:
             return False
         if len(self._sessions) >= self._slots and not (
-            self._evict_stale(now) or self._evict_lesser(Worth(is_privileged, size, NO_SESSION))
+            self._evict_stale(now) or self._evict_lesser(Worth(size, NO_SESSION))
         ):
             return False
         while self.partition_count + size > self._partitions_max:
@@ -273,8 +263,7 @@ class FetchSessions:
         return True
 
     def _evict_lesser(self, worth: Worth) -> bool:
-        evictable = self._evictable_by_privileged if worth.is_privileged else self._evictable
-        session = evictable.first()
+        session = self._evictable.first()
         if session is None or worth < session.worth:
             return False
         self._evict(session)

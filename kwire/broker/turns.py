@@ -4,11 +4,11 @@ An answer about a hundred thousand topics takes half a second to make. Others mu
 portions of a few milliseconds; what is one portion is given at once.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
+from kwire.broker.chunking import next_turn, spread
 from kwire.broker.partition import Partition
 from storage.errors import StorageError
 
@@ -25,13 +25,17 @@ PARTITIONS_PER_PORTION = 2000
 OPENS_PER_TURN = 10
 
 
-async def open_in_turns(closed: Iterable[Partition]) -> None:
-    """Open the logs of some partitions, so that a later look at them holds nobody up."""
-    for number, partition in enumerate(closed, start=1):
-        with suppress(StorageError):  # told by whoever reads it
+async def open_in_turns(partitions: Iterable[Partition | None]) -> None:
+    """Open the logs of some partitions, so that a later look at them holds nobody up; None is passed over."""
+    opened = 0
+    async for partition in spread(partitions):
+        if partition is None or partition.is_open:
+            continue
+        with suppress(StorageError):  # reported by the read that meets it again
             partition.log  # noqa: B018
-        if number % OPENS_PER_TURN == 0:
-            await asyncio.sleep(0)
+        opened += 1
+        if opened % OPENS_PER_TURN == 0:
+            await next_turn()
 
 
 def portions(partitions: Sequence[E]) -> Iterator[Sequence[E]]:
@@ -65,7 +69,7 @@ async def _finish(
     count, portions = len(first), [encode(first)]
     is_last = False
     while not is_last:
-        await asyncio.sleep(0)
+        await next_turn()
         some, is_last = _turn(elements, weigh)
         count += len(some)
         portions.append(encode(some))

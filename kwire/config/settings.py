@@ -555,6 +555,21 @@ _KWIRE = (
         at_least(1),
     ),
     Setting(
+        "kwire.receive.rate.min",
+        Kind.INT,
+        32768,
+        "Bytes a second with which a request has to arrive while the memory for requests (queued.max.request.bytes) is "
+        "used up; slower ones are given up first, and their connections closed. 0 gives none up.",
+        at_least(0),
+    ),
+    Setting(
+        "kwire.receive.window.ms",
+        Kind.LONG,
+        10000,
+        "The time over which kwire.receive.rate.min is measured.",
+        at_least(1),
+    ),
+    Setting(
         "kwire.shutdown.drain.ms",
         Kind.LONG,
         10000,

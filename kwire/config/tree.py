@@ -47,6 +47,8 @@ class NetworkConfig(NamedTuple):
     idle_ms_max: int
     inflight_max: int
     send_timeout_ms: int
+    receive_rate_min: int
+    receive_window_ms: int
     drain_ms: int
 
 
@@ -219,6 +221,8 @@ def _network(values: Values) -> NetworkConfig:
         idle_ms_max=values.number("connections.max.idle.ms"),
         inflight_max=values.number("kwire.connection.inflight.max"),
         send_timeout_ms=values.number("kwire.send.timeout.ms"),
+        receive_rate_min=values.number("kwire.receive.rate.min"),
+        receive_window_ms=values.number("kwire.receive.window.ms"),
         drain_ms=values.number("kwire.shutdown.drain.ms"),
     )
 

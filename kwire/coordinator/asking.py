@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Generic, Protocol, TypeVar
 
+from kwire.broker.chunking import next_turn
 from kwire.coordinator.runtime import Command
 from kwire.errors import ErrorCode, KafkaError
 
@@ -42,6 +43,11 @@ def answer_from(ask: Callable[[Callable[[A], None]], None], shape: Callable[[A],
     return slot.take()
 
 
+async def settled(response: R | Awaitable[R]) -> R:
+    """What `answer_of` gave, for a coroutine: it waits only for an answer that is not there."""
+    return await response if isinstance(response, Awaitable) else response
+
+
 def all_of(responses: Iterable[R | Awaitable[R]], shape: Callable[[list[R]], S]) -> S | Awaitable[S]:
     """Several answers as one: at once if they are few and all there, else when the last has come.
 
@@ -68,7 +74,7 @@ async def every_shard(coordinator: Coordinator, command_for: Callable[[str], Com
     for shard_key in coordinator.shard_keys:
         answer = answer_of(coordinator, command_for(shard_key), _as_it_is)
         answers.append(await answer if isinstance(answer, Awaitable) else answer)
-        await asyncio.sleep(0)
+        await next_turn()
     for one in answers:
         if one.error is ErrorCode.NOT_COORDINATOR:
             # To look for another coordinator would not help: this node has them all.
@@ -86,7 +92,7 @@ async def _gathered(some: list[R | Awaitable[R]], left: Iterator[R | Awaitable[R
     answers: list[R] = []
     while some:
         answers += [await response if isinstance(response, Awaitable) else response for response in some]
-        await asyncio.sleep(0)
+        await next_turn()
         some = list(islice(left, ASKED_PER_TURN))
     return shape(answers)
 

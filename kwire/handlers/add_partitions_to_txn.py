@@ -9,8 +9,9 @@
 
 from collections.abc import Awaitable, Iterator, Sequence
 
+from kwire.broker.chunking import eager, spread, spread_nested
 from kwire.broker.topics import OFFSETS_TOPIC
-from kwire.coordinator.asking import all_of, answer_of
+from kwire.coordinator.asking import all_of, answer_of, settled
 from kwire.coordinator.transaction.commands import AddPartitions, VerifyPartitions
 from kwire.coordinator.transaction.states import TopicPartition
 from kwire.errors import ErrorCode
@@ -54,10 +55,15 @@ def handle(
 def _answer(
     context: Context, asked: AddPartitionsToTxnTransaction
 ) -> AddPartitionsToTxnResult | Awaitable[AddPartitionsToTxnResult]:
-    places = [(topic.name, index) for topic in asked.topics for index in topic.partitions]
-    problems = [_problem(context, place, asked.verify_only) for place in places]
+    return eager(_answer_one(context, asked))
+
+
+async def _answer_one(context: Context, asked: AddPartitionsToTxnTransaction) -> AddPartitionsToTxnResult:
+    named = spread_nested(asked.topics, lambda topic: topic.partitions)
+    places = [(topic.name, index) async for topic, index in named]
+    problems = [_problem(context, place, asked.verify_only) async for place in spread(places)]
     if any(problems):
-        return _result(asked, [problem or ErrorCode.OPERATION_NOT_ATTEMPTED for problem in problems])
+        return await _result(asked, [problem or ErrorCode.OPERATION_NOT_ATTEMPTED for problem in problems])
     transactions = context.services.transactions
     if asked.verify_only:
         question = VerifyPartitions(
@@ -66,17 +72,18 @@ def _answer(
             producer_epoch=asked.producer_epoch,
             partitions=places,
         )
-        return answer_of(
-            transactions, question, lambda errors: _result(asked, [_told(context, error) for error in errors])
-        )
+        errors = await settled(answer_of(transactions, question, lambda errors: errors))
+        return await _result(asked, [_told(context, error) for error in errors])
     addition = AddPartitions(
         transactional_id=asked.transactional_id,
         producer_id=asked.producer_id,
         producer_epoch=asked.producer_epoch,
-        partitions=places,
+        # A partition that is named often is added once.
+        partitions=list(dict.fromkeys(places)),
         is_v2=context.api_version >= FIRST_BATCHED_VERSION,
     )
-    return answer_of(transactions, addition, lambda error: _result(asked, [_told(context, error)] * len(places)))
+    error = await settled(answer_of(transactions, addition, lambda error: error))
+    return await _result(asked, [_told(context, error)] * len(places))
 
 
 def _problem(context: Context, place: TopicPartition, verifies: bool) -> ErrorCode | None:
@@ -96,18 +103,19 @@ def _told(context: Context, error: ErrorCode) -> ErrorCode:
     return fenced_error(error, knows_fenced=context.api_version >= FIRST_FENCED_VERSION)
 
 
-def _result(asked: AddPartitionsToTxnTransaction, errors: Sequence[ErrorCode]) -> AddPartitionsToTxnResult:
+async def _result(asked: AddPartitionsToTxnTransaction, errors: Sequence[ErrorCode]) -> AddPartitionsToTxnResult:
     left = iter(errors)
     return AddPartitionsToTxnResult(
-        transactional_id=asked.transactional_id, topic_results=[_topic_result(topic, left) for topic in asked.topics]
+        transactional_id=asked.transactional_id,
+        topic_results=[await _topic_result(topic, left) async for topic in spread(asked.topics)],
     )
 
 
-def _topic_result(topic: AddPartitionsToTxnTopic, errors: Iterator[ErrorCode]) -> AddPartitionsToTxnTopicResult:
+async def _topic_result(topic: AddPartitionsToTxnTopic, errors: Iterator[ErrorCode]) -> AddPartitionsToTxnTopicResult:
     return AddPartitionsToTxnTopicResult(
         name=topic.name,
         results_by_partition=[
             AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=next(errors))
-            for index in topic.partitions
+            async for index in spread(topic.partitions)
         ],
     )

@@ -7,6 +7,7 @@ brokers, groups and subscriptions to client metrics; each resource is judged on 
 - 2: flexible.
 """
 
+from kwire.broker.chunking import spread
 from kwire.broker.config_changes import ConfigChanges, Edit, Operation, ResourceChange
 from kwire.handlers.context import Context
 from kwire.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResourceResponse, AlterConfigsResponse
@@ -20,7 +21,7 @@ async def handle(context: Context, request: AlterConfigsRequest) -> AlterConfigs
             [Edit(Operation.SET, one.name, one.value) for one in asked.configs],
             is_whole=True,
         )
-        for asked in request.resources
+        async for asked in spread(request.resources)
     ]
     services = context.services
     errors = await ConfigChanges(services.topics, services.configs).make(changes, request.validate_only)
@@ -32,6 +33,6 @@ async def handle(context: Context, request: AlterConfigsRequest) -> AlterConfigs
                 resource_type=asked.resource_type,
                 resource_name=asked.resource_name,
             )
-            for asked, error in zip(request.resources, errors, strict=True)
+            async for asked, error in spread(zip(request.resources, errors, strict=True))
         ]
     )

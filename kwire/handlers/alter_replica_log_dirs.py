@@ -9,8 +9,7 @@
 - Version 2 is flexible.
 """
 
-import asyncio
-
+from kwire.broker.chunking import next_turn, spread, spread_nested
 from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.context import Context
 from kwire.wire.messages.alter_replica_log_dirs import (
@@ -26,10 +25,9 @@ PARTITIONS_PER_TURN = 200
 
 async def handle(context: Context, request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
     wanted: dict[tuple[str, int], str] = {}
-    for directory in request.dirs:
-        for topic in directory.topics:
-            for index in topic.partitions:
-                wanted[topic.name, index] = directory.path
+    async for directory, topic in spread_nested(request.dirs, lambda directory: directory.topics):
+        async for index in spread(topic.partitions):
+            wanted[topic.name, index] = directory.path
     results: dict[str, AlterReplicaLogDirTopicResult] = {}
     for number, ((name, index), path) in enumerate(wanted.items(), start=1):
         code = ErrorCode.NONE
@@ -40,7 +38,7 @@ async def handle(context: Context, request: AlterReplicaLogDirsRequest) -> Alter
         one = results.setdefault(name, AlterReplicaLogDirTopicResult(topic_name=name, partitions=[]))
         one.partitions.append(AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code))
         if number % PARTITIONS_PER_TURN == 0:
-            await asyncio.sleep(0)
+            await next_turn()
     return AlterReplicaLogDirsResponse(results=list(results.values()))
 
 

@@ -7,9 +7,9 @@
 - Version 1 is as 0. Version 2 is flexible. Version 3 may be throttled, which does not happen here.
 """
 
-import asyncio
 from collections import Counter
 
+from kwire.broker.chunking import next_turn
 from kwire.broker.topics import PARTITIONS_MAX, Topic
 from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.context import Context
@@ -41,7 +41,7 @@ async def handle(context: Context, request: CreatePartitionsRequest) -> CreatePa
         except KafkaError as error:
             result.error_code, result.error_message = error.code, error.message
         if number % TOPICS_PER_TURN == 0:
-            await asyncio.sleep(0)
+            await next_turn()
     return CreatePartitionsResponse(results=list(results.values()))
 
 

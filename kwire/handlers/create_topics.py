@@ -10,13 +10,13 @@
 - A request for many topics is checked, committed and answered some at a time, so that others get their turn.
 """
 
-import asyncio
 import inspect
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from kwire import topic_config
+from kwire.broker.chunking import next_turn, spread
 from kwire.broker.topics import NewTopic, check_partition_count
 from kwire.broker.turns import answer_in_turns
 from kwire.errors import ErrorCode, KafkaError
@@ -40,7 +40,9 @@ ALIKE_MAX = 100
 
 
 async def handle(context: Context, request: CreateTopicsRequest) -> CreateTopicsResponse:
-    times = Counter(asked.name for asked in request.topics)
+    times: Counter[str] = Counter()
+    async for asked in spread(request.topics):
+        times[asked.name] += 1
     refused: dict[str, KafkaError] = {}
     new: dict[str, NewTopic] = {}
     for number, asked in enumerate(request.topics, start=1):
@@ -51,7 +53,7 @@ async def handle(context: Context, request: CreateTopicsRequest) -> CreateTopics
         except KafkaError as error:
             refused[asked.name] = error
         if number % TOPICS_PER_TURN == 0:
-            await asyncio.sleep(0)
+            await next_turn()
     ids = dict.fromkeys(new, ZERO_UUID)
     if not request.validate_only:
         left = list(new.values())

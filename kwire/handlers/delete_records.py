@@ -11,6 +11,7 @@
 
 import asyncio
 
+from kwire.broker.chunking import next_turn, spread, spread_nested
 from kwire.broker.partition import Partition
 from kwire.broker.record_deletion import Deletion, delete_records
 from kwire.broker.turns import OPENS_PER_TURN
@@ -33,7 +34,8 @@ Name = tuple[str, int]
 
 
 async def handle(context: Context, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
-    wanted = {(topic.name, one.partition_index): one.offset for topic in request.topics for one in topic.partitions}
+    named = spread_nested(request.topics, lambda topic: topic.partitions)
+    wanted = {(topic.name, one.partition_index): one.offset async for topic, one in named}
     outcomes: dict[Name, int | KafkaError] = {}
     found: dict[Name, Deletion] = {}
     for number, ((name, index), offset) in enumerate(wanted.items(), start=1):
@@ -42,7 +44,7 @@ async def handle(context: Context, request: DeleteRecordsRequest) -> DeleteRecor
         except KafkaError as error:
             outcomes[name, index] = error
         if number % LOOKUPS_PER_TURN == 0:
-            await asyncio.sleep(0)
+            await next_turn()
     loop = asyncio.get_running_loop()
     deadline = loop.time() + max(request.timeout_ms / 1000, WAIT_SECONDS_MIN)
     names = list(found)
@@ -55,9 +57,9 @@ async def handle(context: Context, request: DeleteRecordsRequest) -> DeleteRecor
             break
         told = await delete_records([found[name] for name in some], left_seconds)
         outcomes.update(zip(some, told, strict=True))
-        await asyncio.sleep(0)
+        await next_turn()
     results: dict[str, list[DeleteRecordsPartitionResult]] = {}
-    for name, index in wanted:
+    async for name, index in spread(wanted):
         results.setdefault(name, []).append(_result(index, outcomes[name, index]))
     answers = [DeleteRecordsTopicResult(name=name, partitions=partitions) for name, partitions in results.items()]
     return DeleteRecordsResponse(topics=answers)

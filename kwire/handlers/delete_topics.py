@@ -7,10 +7,10 @@
   5 has error messages. Version 6 names topics by name or by id; by both, or by neither, is INVALID_REQUEST.
 """
 
-import asyncio
 from collections import Counter
 from collections.abc import Iterator
 
+from kwire.broker.chunking import next_turn, spread
 from kwire.broker.topics import Topic
 from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.context import Context
@@ -28,12 +28,14 @@ TOPICS_PER_TURN = 500
 
 
 async def handle(context: Context, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
-    asked = request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
-    times = Counter((one.name, one.topic_id) for one in asked)
+    asked = request.topics or [DeleteTopicState(name=name) async for name in spread(request.topic_names)]
+    times: Counter[tuple[str | None, bytes]] = Counter()
+    async for one in spread(asked):
+        times[one.name, one.topic_id] += 1
     topics = context.services.topics
     same_ids = {
         facts.topic_id
-        for name, topic_id in times
+        async for name, topic_id in spread(times)
         if name is not None
         and topic_id == ZERO_UUID
         and times[name, topic_id] == 1
@@ -56,7 +58,7 @@ async def handle(context: Context, request: DeleteTopicsRequest) -> DeleteTopics
             result.error_code, result.error_message = error.code, error.message
         responses.append(result)
         if number % TOPICS_PER_TURN == 0:
-            await asyncio.sleep(0)
+            await next_turn()
     return DeleteTopicsResponse(responses=responses)
 
 

@@ -9,6 +9,7 @@
 
 import asyncio
 
+from kwire.broker.chunking import spread
 from kwire.broker.log_dirs import LogDirFacts
 from kwire.broker.turns import WEIGHT_PER_TURN
 from kwire.errors import ErrorCode
@@ -24,7 +25,7 @@ from kwire.wire.messages.describe_log_dirs import (
 
 
 async def handle(context: Context, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
-    found = await context.services.log_dirs.describe(_wanted(request))
+    found = await context.services.log_dirs.describe(await _wanted(request))
     weight = sum(len(partitions) for one in found for partitions in one.topics.values())
     if weight <= WEIGHT_PER_TURN:
         return DescribeLogDirsResponse(results=[_result(one) for one in found])
@@ -35,11 +36,11 @@ async def handle(context: Context, request: DescribeLogDirsRequest) -> DescribeL
     return response
 
 
-def _wanted(request: DescribeLogDirsRequest) -> dict[str, set[int]] | None:
+async def _wanted(request: DescribeLogDirsRequest) -> dict[str, set[int]] | None:
     if request.topics is None:
         return None
     wanted: dict[str, set[int]] = {}
-    for topic in request.topics:
+    async for topic in spread(request.topics):
         wanted.setdefault(topic.topic, set()).update(topic.partitions)
     return wanted
 

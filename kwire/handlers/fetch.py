@@ -22,23 +22,27 @@
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
+from kwire.broker.chunking import call_in_turn, eager, next_turn, spread
 from kwire.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, Asked, CachedPartition, FetchSession
 from kwire.broker.partition import Partition, code_of
-from kwire.broker.topics import NAME_LENGTH_MAX, Topic
+from kwire.broker.topics import Topic
 from kwire.broker.turns import OPENS_PER_TURN, WEIGHT_PER_TURN
 from kwire.broker.waits import LongPoll
+from kwire.coordinator.asking import settled
 from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.context import Context
 from kwire.handlers.epochs import UNKNOWN_EPOCH, check_epoch
+from kwire.handlers.fetch_requests import has_overlong_names, has_repeats, is_large, weight, without_repeats
 from kwire.wire.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
-    FetchPartition,
     FetchRequest,
     FetchResponse,
     FetchTopic,
@@ -51,6 +55,8 @@ from storage.errors import OffsetOutOfRange, StorageError
 from storage.format import ZSTD
 from storage.transactions import AbortedTransaction as AbortedInLog
 from storage.windows import EMPTY
+
+log = logging.getLogger("kwire.handlers")
 
 FIRST_STORAGE_ERROR_VERSION = 6
 FIRST_ZSTD_VERSION = 10
@@ -74,19 +80,18 @@ _LEADER_ELSEWHERE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_E
 
 
 def handle(context: Context, request: FetchRequest) -> FetchResponse | Awaitable[FetchResponse]:
-    sessions = context.services.fetch_sessions
     by_id = context.api_version >= FIRST_TOPIC_ID_VERSION
+    if is_large(request) or (
+        request.session_epoch in (FINAL_EPOCH, INITIAL_EPOCH) and has_repeats(request.topics, by_id)
+    ):
+        return eager(_handle_in_turns(context, request, by_id))
+    sessions = context.services.fetch_sessions
     if request.session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
         if request.session_id != NO_SESSION:
             sessions.close(request.session_id)
-        if _has_repeats(request.topics, by_id):
-            request.topics = _without_repeats(request.topics, by_id)
         return _answer(_Look(context, request, None))
     try:
-        session = sessions.find(request.session_id, request.session_epoch, uses_topic_ids=by_id)
-        if not by_id and _has_overlong_names(request.topics):
-            sessions.close(request.session_id)
-            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        session = _find_session(context, request, by_id)
         for asked in request.topics:
             session.ask(asked.topic_id if by_id else asked.topic, asked.partitions)
         for gone in request.forgotten_topics_data:
@@ -97,6 +102,42 @@ def handle(context: Context, request: FetchRequest) -> FetchResponse | Awaitable
     if not session.partitions:
         return FetchResponse(responses=[])
     return _answer(_Look(context, request, session))
+
+
+def _find_session(context: Context, request: FetchRequest, by_id: bool) -> FetchSession:
+    sessions = context.services.fetch_sessions
+    session = sessions.find(request.session_id, request.session_epoch, uses_topic_ids=by_id)
+    if not by_id and has_overlong_names(request.topics):
+        sessions.close(request.session_id)
+        raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+    return session
+
+
+async def _handle_in_turns(context: Context, request: FetchRequest, by_id: bool) -> FetchResponse:
+    """The same for a request that names very many partitions, or one of them twice."""
+    sessions = context.services.fetch_sessions
+    if request.session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
+        if request.session_id != NO_SESSION:
+            sessions.close(request.session_id)
+        request.topics = await without_repeats(request.topics, by_id)
+        look = _Look(context, request, None, opens_session=False)
+        response = await settled(_answer(look))
+        if request.session_epoch == INITIAL_EPOCH:
+            response.session_id = await look.new_session_in_turns()
+        return response
+    try:
+        session = _find_session(context, request, by_id)
+        async for asked in spread(request.topics, weigh=weight):
+            session.ask(asked.topic_id if by_id else asked.topic, asked.partitions)
+        async for gone in spread(request.forgotten_topics_data):
+            session.forget(gone.topic_id if by_id else gone.topic, gone.partitions)
+        # Another request may have gone on with the session meanwhile.
+        sessions.advance(_find_session(context, request, by_id))
+    except KafkaError as error:
+        return FetchResponse(error_code=error.code, responses=[])
+    if not session.partitions:
+        return FetchResponse(responses=[])
+    return await settled(_answer(_Look(context, request, session)))
 
 
 def _answer(look: "_Look") -> FetchResponse | Awaitable[FetchResponse]:
@@ -110,7 +151,7 @@ def _answer(look: "_Look") -> FetchResponse | Awaitable[FetchResponse]:
 
 async def _answer_in_turns(look: "_Look", steps: Iterator[None]) -> FetchResponse:
     """There is more to look at than others can wait for."""
-    await asyncio.sleep(0)
+    await next_turn()
     await _finish(steps)
     if look.warm_ups:
         return await _answer_when_warm(look)
@@ -119,7 +160,7 @@ async def _answer_in_turns(look: "_Look", steps: Iterator[None]) -> FetchRespons
 
 async def _finish(steps: Iterator[None]) -> None:
     for _ in steps:
-        await asyncio.sleep(0)
+        await next_turn()
 
 
 async def _answer_when_warm(look: "_Look") -> FetchResponse:
@@ -169,8 +210,18 @@ class _GrownAnswer(asyncio.Future[FetchResponse]):
     def _look_on(self, steps: Iterator[None]) -> None:
         if self.done():
             return
+        try:
+            self._finish_look(steps)
+        except Exception:
+            # Nobody else would notice: this is a callback of the loop. The client must not wait for ever.
+            log.exception("Fetch failed while it waited for records")
+            look = self._look
+            del self._poll
+            self.set_result(_failed_response(look.context, look.request, ErrorCode.UNKNOWN_SERVER_ERROR))
+
+    def _finish_look(self, steps: Iterator[None]) -> None:
         for _ in steps:
-            self.get_loop().call_soon(self._look_on, steps)
+            call_in_turn(partial(self._look_on, steps))
             return
         look = self._look
         if self._poll.is_guess and not look.is_enough:
@@ -202,6 +253,7 @@ class _Look:
         "_left_bytes",
         "_left_weight",
         "_news",
+        "_opens_session",
         "_responses",
         "_session",
         "context",
@@ -214,8 +266,11 @@ class _Look:
         "warm_ups",
     )
 
-    def __init__(self, context: Context, request: FetchRequest, session: FetchSession | None) -> None:
+    def __init__(
+        self, context: Context, request: FetchRequest, session: FetchSession | None, *, opens_session: bool = True
+    ) -> None:
         self.context = context
+        self._opens_session = opens_session and request.session_epoch == INITIAL_EPOCH
         self.request = request
         self._session = session
         if session is not None:
@@ -254,7 +309,7 @@ class _Look:
         """What was seen, as this reader is told it. For the last look only: sessions remember what they told."""
         if self._session is not None:
             return self._tell_news(self._session)
-        return self._response(self._new_session() if self.request.session_epoch == INITIAL_EPOCH else NO_SESSION)
+        return self._response(self._new_session() if self._opens_session else NO_SESSION)
 
     @property
     def is_enough(self) -> bool:
@@ -375,6 +430,10 @@ class _Look:
     def _look_at_request(self) -> Iterator[None]:
         topics, by_id = self.context.services.topics, self._by_id
         for asked in self.request.topics:
+            self._left_weight -= _UNCHANGED_WEIGHT
+            if self._left_weight <= 0:
+                self._left_weight = _TURN_WEIGHT
+                yield
             topic = topics.get_by_id(asked.topic_id) if by_id else topics.get(asked.topic)
             is_hidden = topic is not None and topic.is_hidden
             answers = []
@@ -392,22 +451,35 @@ class _Look:
             )
 
     def _new_session(self) -> int:
-        if _has_overlong_names(self.request.topics):
+        session = self._begin_session()
+        if session is None:
             return NO_SESSION
-        return self.context.services.fetch_sessions.create(
-            sum(len(asked.partitions) for asked in self.request.topics),
-            self._fill,
-            uses_topic_ids=self._by_id,
-            is_privileged=self._is_follower,
-        )
-
-    def _fill(self, session: FetchSession) -> None:
         for asked, response in zip(self.request.topics, self._responses, strict=True):
-            topic = asked.topic_id if self._by_id else asked.topic
-            session.ask(topic, asked.partitions)
-            for data in response.partitions:
-                cached = session.partitions[topic, data.partition_index]
-                cached.tell(data.high_watermark, data.last_stable_offset, data.log_start_offset)
+            self._fill(session, asked, response)
+        return self.context.services.fetch_sessions.add(session)
+
+    async def new_session_in_turns(self) -> int:
+        """A session for very many partitions; called after `answer`, which then has opened none."""
+        session = self._begin_session()
+        if session is None:
+            return NO_SESSION
+        pairs = zip(self.request.topics, self._responses, strict=True)
+        async for asked, response in spread(pairs, weigh=lambda pair: weight(pair[0])):
+            self._fill(session, asked, response)
+        return self.context.services.fetch_sessions.add(session)
+
+    def _begin_session(self) -> FetchSession | None:
+        if has_overlong_names(self.request.topics):
+            return None
+        size = sum(len(asked.partitions) for asked in self.request.topics)
+        return self.context.services.fetch_sessions.begin(size, uses_topic_ids=self._by_id)
+
+    def _fill(self, session: FetchSession, asked: FetchTopic, response: FetchableTopicResponse) -> None:
+        topic = asked.topic_id if self._by_id else asked.topic
+        session.ask(topic, asked.partitions)
+        for data in response.partitions:
+            cached = session.partitions[topic, data.partition_index]
+            cached.tell(data.high_watermark, data.last_stable_offset, data.log_start_offset)
 
     # --- requests that go on with a session
 
@@ -500,6 +572,19 @@ def _diverging_epoch(partition: Partition, asked: Asked) -> EpochEndOffset | Non
     return None
 
 
+def _failed_response(context: Context, request: FetchRequest, code: ErrorCode) -> FetchResponse:
+    """As Kafka answers a request that failed as a whole: older clients look for the error at the partitions only."""
+    topics: list[FetchableTopicResponse] = []
+    if context.api_version < FIRST_TOPIC_ID_VERSION:
+        topics = [
+            FetchableTopicResponse(
+                topic=asked.topic, partitions=[_failed(one.partition, code) for one in asked.partitions]
+            )
+            for asked in request.topics
+        ]
+    return FetchResponse(error_code=code, session_id=request.session_id, responses=topics)
+
+
 def _failed(index: int, code: ErrorCode) -> PartitionData:
     return PartitionData(
         partition_index=index,
@@ -510,27 +595,3 @@ def _failed(index: int, code: ErrorCode) -> PartitionData:
         aborted_transactions=None,
         records=b"",
     )
-
-
-def _has_overlong_names(topics: list[FetchTopic]) -> bool:
-    """No topic has such a name, so a session would only remember it: megabytes of them, from a hostile reader."""
-    return any(len(asked.topic) > NAME_LENGTH_MAX for asked in topics)
-
-
-def _has_repeats(topics: list[FetchTopic], by_id: bool) -> bool:
-    for asked in topics:
-        partitions = asked.partitions
-        if len(partitions) > 1 and len({one.partition for one in partitions}) < len(partitions):
-            return True
-    return len(topics) > 1 and len({asked.topic_id if by_id else asked.topic for asked in topics}) < len(topics)
-
-
-def _without_repeats(topics: list[FetchTopic], by_id: bool) -> list[FetchTopic]:
-    """Each partition where it was named first, with what was said of it last."""
-    merged: dict[str | bytes, tuple[FetchTopic, dict[int, FetchPartition]]] = {}
-    for asked in topics:
-        _, partitions = merged.setdefault(asked.topic_id if by_id else asked.topic, (asked, {}))
-        partitions.update((one.partition, one) for one in asked.partitions)
-    for asked, partitions in merged.values():
-        asked.partitions = list(partitions.values())
-    return [asked for asked, _ in merged.values()]

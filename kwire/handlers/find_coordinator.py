@@ -8,6 +8,7 @@
   invalid request.
 """
 
+from kwire.broker.chunking import spread
 from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.context import Context
 from kwire.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
@@ -32,7 +33,7 @@ async def handle(context: Context, request: FindCoordinatorRequest) -> FindCoord
     return FindCoordinatorResponse(
         coordinators=[
             Coordinator(key=key, node_id=node_id, host=host, port=port, error_code=error, error_message=message)
-            for key in request.coordinator_keys
+            async for key in spread(request.coordinator_keys)
         ]
     )
 

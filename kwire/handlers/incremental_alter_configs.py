@@ -7,6 +7,7 @@ judged on its own, and all of its changes are made or none.
 - 1: flexible.
 """
 
+from kwire.broker.chunking import spread
 from kwire.broker.config_changes import ConfigChanges, Edit, ResourceChange
 from kwire.handlers.context import Context
 from kwire.wire.messages.incremental_alter_configs import (
@@ -23,7 +24,7 @@ async def handle(context: Context, request: IncrementalAlterConfigsRequest) -> I
             asked.resource_name,
             [Edit(one.config_operation, one.name, one.value) for one in asked.configs],
         )
-        for asked in request.resources
+        async for asked in spread(request.resources)
     ]
     services = context.services
     errors = await ConfigChanges(services.topics, services.configs).make(changes, request.validate_only)
@@ -35,6 +36,6 @@ async def handle(context: Context, request: IncrementalAlterConfigsRequest) -> I
                 resource_type=asked.resource_type,
                 resource_name=asked.resource_name,
             )
-            for asked, error in zip(request.resources, errors, strict=True)
+            async for asked, error in spread(zip(request.resources, errors, strict=True))
         ]
     )

@@ -2,6 +2,7 @@
 
 - 1: throttling. 3: several members, each with its own error; a static member may be named by instance id alone.
 - 5: a reason, for people.
+- More than LEAVING_MEMBERS_MAX members in one request are INVALID_REQUEST.
 """
 
 from collections.abc import Awaitable
@@ -13,9 +14,13 @@ from kwire.handlers.context import Context
 from kwire.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 
 FIRST_VERSION_OF_SEVERAL_MEMBERS = 3
+# They leave together, so that the group rebalances once; that is some milliseconds of work. No real group is so large.
+LEAVING_MEMBERS_MAX = 5_000
 
 
 def handle(context: Context, request: LeaveGroupRequest) -> LeaveGroupResponse | Awaitable[LeaveGroupResponse]:
+    if len(request.members) > LEAVING_MEMBERS_MAX:
+        return LeaveGroupResponse(error_code=ErrorCode.INVALID_REQUEST)
     if context.api_version >= FIRST_VERSION_OF_SEVERAL_MEMBERS:
         members = [LeavingMember(member.member_id, member.group_instance_id) for member in request.members]
         shape = _several

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
+from kwire.broker.chunking import spread
 from kwire.broker.turns import answer_in_turns
 from kwire.coordinator.asking import every_shard
 from kwire.coordinator.group.commands import ListAnswer, ListGroups
@@ -21,8 +22,8 @@ from kwire.wire.messages.list_groups import ListedGroup, ListGroupsRequest, List
 
 
 async def handle(context: Context, request: ListGroupsRequest) -> ListGroupsResponse:
-    states = frozenset(state.strip().lower() for state in request.states_filter)
-    kinds = frozenset(kind.lower() for kind in request.types_filter)
+    states = frozenset([state.strip().lower() async for state in spread(request.states_filter)])
+    kinds = frozenset([kind.lower() async for kind in spread(request.types_filter)])
     try:
         answers = await every_shard(
             context.services.groups, lambda shard_key: ListGroups(group_id=shard_key, states=states, kinds=kinds)

@@ -12,12 +12,13 @@
   time limit for searches in tiered storage, which there is none of.
 """
 
-from collections.abc import Coroutine
-from typing import Any, NamedTuple
+from collections.abc import Awaitable, Iterator
+from typing import NamedTuple
 
+from kwire.broker.chunking import eager, spread, spread_nested
 from kwire.broker.partition import Partition, code_of
 from kwire.broker.time_search import TimeSearch, search_largest_time, search_time
-from kwire.broker.turns import OPENS_PER_TURN, open_in_turns
+from kwire.broker.turns import open_in_turns
 from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.context import Context
 from kwire.handlers.epochs import check_epoch
@@ -56,69 +57,56 @@ class _Outdated(Exception):
     """What was found may not be there any more."""
 
 
-def handle(
-    context: Context, request: ListOffsetsRequest
-) -> ListOffsetsResponse | Coroutine[Any, Any, ListOffsetsResponse]:
-    closed = _closed(context, request)
-    return _answer_when_open(context, request, closed) if len(closed) > OPENS_PER_TURN else _look(context, request)
+def handle(context: Context, request: ListOffsetsRequest) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
+    return eager(_answer_all(context, request))
 
 
-def _closed(context: Context, request: ListOffsetsRequest) -> list[Partition]:
-    """The partitions asked for whose log is not open."""
-    found = []
-    for asked in request.topics:
-        topic = context.services.topics.get(asked.name)
-        if topic is not None:
-            named = [topic.partition(one.partition_index) for one in asked.partitions]
-            found += [partition for partition in named if partition is not None and not partition.is_open]
-    return found
-
-
-async def _answer_when_open(
-    context: Context, request: ListOffsetsRequest, closed: list[Partition]
-) -> ListOffsetsResponse:
-    await open_in_turns(closed)
-    answer = _look(context, request)
-    return answer if isinstance(answer, ListOffsetsResponse) else await answer
-
-
-def _look(
-    context: Context, request: ListOffsetsRequest
-) -> ListOffsetsResponse | Coroutine[Any, Any, ListOffsetsResponse]:
-    answers = []
+async def _answer_all(context: Context, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    await open_in_turns(_found_partitions(context, request))
+    answers = [ListOffsetsTopicResponse(name=asked.name, partitions=[]) async for asked in spread(request.topics)]
     wanted: list[_Wanted] = []
-    named_twice = _named_twice(request)
+    named_twice = await _named_twice(request)
     is_committed = request.isolation_level == READ_COMMITTED
-    for asked in request.topics:
-        topic = context.services.topics.get(asked.name)
-        partitions: list[ListOffsetsPartitionResponse] = []
-        for one in asked.partitions:
-            try:
-                if (asked.name, one.partition_index) in named_twice:
-                    raise KafkaError(ErrorCode.INVALID_REQUEST)
-                partition = topic.partition(one.partition_index) if topic else None
-                if partition is None:
-                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-                _check(context, partition, one)
-                if one.timestamp >= 0 or one.timestamp == MAX_TIMESTAMP:
-                    wanted.append(_Wanted(asked.name, partitions, len(partitions), one, partition, is_committed))
-                partitions.append(_position(partition, one, is_committed))
-            except KafkaError as error:
-                partitions.append(_failed(one, error.code))
-            except StorageError as error:
-                partitions.append(_failed(one, code_of(error)))
-        answers.append(ListOffsetsTopicResponse(name=asked.name, partitions=partitions))
+    pairs = zip(answers, request.topics, strict=True)
+    async for (answer, _), one in spread_nested(pairs, lambda pair: pair[1].partitions):
+        partitions = answer.partitions
+        try:
+            if (answer.name, one.partition_index) in named_twice:
+                raise KafkaError(ErrorCode.INVALID_REQUEST)
+            partition = _find(context, answer.name, one.partition_index)
+            if partition is None:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            _check(context, partition, one)
+            if one.timestamp >= 0 or one.timestamp == MAX_TIMESTAMP:
+                wanted.append(_Wanted(answer.name, partitions, len(partitions), one, partition, is_committed))
+            partitions.append(_position(partition, one, is_committed))
+        except KafkaError as error:
+            partitions.append(_failed(one, error.code))
+        except StorageError as error:
+            partitions.append(_failed(one, code_of(error)))
     response = ListOffsetsResponse(topics=answers)
-    return _answer_when_found(context, response, wanted) if wanted else response
+    return await _answer_when_found(context, response, wanted) if wanted else response
 
 
-def _named_twice(request: ListOffsetsRequest) -> set[tuple[str, int]]:
+def _found_partitions(context: Context, request: ListOffsetsRequest) -> Iterator[Partition | None]:
+    """The partitions asked for, and None for each topic, so that a topic without partitions counts as well."""
+    for asked in request.topics:
+        yield None
+        for one in asked.partitions:
+            yield _find(context, asked.name, one.partition_index)
+
+
+def _find(context: Context, name: str, index: int) -> Partition | None:
+    topic = context.services.topics.get(name)
+    return topic.partition(index) if topic is not None else None
+
+
+async def _named_twice(request: ListOffsetsRequest) -> set[tuple[str, int]]:
     seen: set[tuple[str, int]] = set()
     twice: set[tuple[str, int]] = set()
-    for asked in request.topics:
-        for one in asked.partitions:
-            name = (asked.name, one.partition_index)
-            (twice if name in seen else seen).add(name)
+    async for asked, one in spread_nested(request.topics, lambda asked: asked.partitions):
+        name = (asked.name, one.partition_index)
+        (twice if name in seen else seen).add(name)
     return twice
 
 

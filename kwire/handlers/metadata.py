@@ -12,7 +12,6 @@
 - Topics are described from the catalogue: none is made live for it. An answer about many is made in turns.
 """
 
-import asyncio
 import inspect
 from collections.abc import Awaitable, Iterator, Mapping
 from functools import partial
@@ -20,6 +19,7 @@ from types import MappingProxyType
 from typing import Any
 
 from kwire.broker.catalogue import TopicFacts
+from kwire.broker.chunking import next_turn
 from kwire.broker.topics import check_name
 from kwire.broker.turns import answer_in_turns
 from kwire.errors import ErrorCode, KafkaError
@@ -72,7 +72,7 @@ async def _create_and_answer(
             except KafkaError as error:
                 refusals[one.name] = error.code
         if number % LOOKUPS_PER_TURN == 0:
-            await asyncio.sleep(0)
+            await next_turn()
     answer = _answer(context, request, _lookups(context, request, asked, refusals))
     return await answer if inspect.isawaitable(answer) else answer
 

@@ -8,7 +8,8 @@
 
 from collections.abc import Awaitable
 
-from kwire.coordinator.asking import answer_of
+from kwire.broker.chunking import eager, next_turn, spread
+from kwire.coordinator.asking import answer_of, settled
 from kwire.coordinator.group.commands import DeleteOffsets, DeleteOffsetsAnswer, PartitionOfTopic
 from kwire.errors import ErrorCode
 from kwire.handlers.context import Context
@@ -19,16 +20,23 @@ from kwire.wire.messages.offset_delete import (
     OffsetDeleteResponseTopic,
 )
 
+# More partitions than these are deleted in several steps: the coordinator decides one without a pause.
+PARTITIONS_PER_DELETION_MAX = 1_000
+
 
 def handle(context: Context, request: OffsetDeleteRequest) -> OffsetDeleteResponse | Awaitable[OffsetDeleteResponse]:
+    return eager(_answer(context, request))
+
+
+async def _answer(context: Context, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
     partitions: list[PartitionOfTopic] = []
     places: list[OffsetDeleteResponsePartition] = []
     topics = []
-    for asked in request.topics:
+    async for asked in spread(request.topics):
         topic = context.services.topics.get(asked.name)
         partition_count = len(topic.partitions) if topic is not None else 0
         answered = []
-        for one in asked.partitions:
+        async for one in spread(asked.partitions):
             place = OffsetDeleteResponsePartition(partition_index=one.partition_index, error_code=ErrorCode.NONE)
             answered.append(place)
             if 0 <= one.partition_index < partition_count:
@@ -38,13 +46,19 @@ def handle(context: Context, request: OffsetDeleteRequest) -> OffsetDeleteRespon
                 place.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         topics.append(OffsetDeleteResponseTopic(name=asked.name, partitions=answered))
 
-    def fill(answer: DeleteOffsetsAnswer) -> OffsetDeleteResponse:
+    # Asked also if no partition is left: whether there is such a group is answered in any case.
+    for first in range(0, max(len(partitions), 1), PARTITIONS_PER_DELETION_MAX):
+        if first:
+            await next_turn()
+        some = slice(first, first + PARTITIONS_PER_DELETION_MAX)
+        command = DeleteOffsets(group_id=request.group_id, partitions=partitions[some])
+        answer = await settled(answer_of(context.services.groups, command, _as_it_is))
         if answer.error is not ErrorCode.NONE:
             return OffsetDeleteResponse(error_code=answer.error, topics=[])
-        for place, error in zip(places, answer.errors, strict=True):
+        for place, error in zip(places[some], answer.errors, strict=True):
             place.error_code = error
-        return OffsetDeleteResponse(error_code=ErrorCode.NONE, topics=topics)
+    return OffsetDeleteResponse(error_code=ErrorCode.NONE, topics=topics)
 
-    # Asked also if no partition is left: whether there is such a group is told in any case.
-    command = DeleteOffsets(group_id=request.group_id, partitions=partitions)
-    return answer_of(context.services.groups, command, fill)
+
+def _as_it_is(answer: DeleteOffsetsAnswer) -> DeleteOffsetsAnswer:
+    return answer

@@ -7,9 +7,13 @@
   several groups. 9: member id and epoch of consumer-protocol groups. 10: topic ids instead of names.
 """
 
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Iterator
 
-from kwire.coordinator.asking import all_of, answer_of
+from msgspec.structs import replace
+
+from kwire.broker.chunking import eager, next_turn, spread
+from kwire.broker.turns import portions
+from kwire.coordinator.asking import all_of, answer_of, settled
 from kwire.coordinator.group.commands import (
     NO_LEADER_EPOCH,
     NO_OFFSET,
@@ -37,25 +41,59 @@ from kwire.wire.types import ZERO_UUID
 FIRST_VERSION_OF_GROUP_ERRORS = 2
 FIRST_VERSION_OF_SEVERAL_GROUPS = 8
 FIRST_VERSION_OF_TOPIC_IDS = 10
+# Partitions that the coordinator looks up without a pause, about.
+PARTITIONS_PER_FETCH_MAX = 1_000
 
 
 def handle(context: Context, request: OffsetFetchRequest) -> OffsetFetchResponse | Awaitable[OffsetFetchResponse]:
     if context.api_version >= FIRST_VERSION_OF_SEVERAL_GROUPS:
         answers = (_fetch_group(context, group, request.require_stable) for group in request.groups)
         return all_of(answers, lambda groups: OffsetFetchResponse(groups=groups))
-    topics = None if request.topics is None else [_to_fetch(topic) for topic in request.topics]
-    command = FetchOffsets(group_id=request.group_id, topics=topics, require_stable=request.require_stable)
-    return answer_of(context.services.groups, command, lambda answer: _single(context, command, answer))
+    return eager(_fetch_single(context, request))
+
+
+async def _fetch(context: Context, command: FetchOffsets) -> FetchAnswer:
+    """Ask the coordinator, for so many partitions at a time as it can answer without a pause."""
+    if command.topics is None:
+        return await settled(answer_of(context.services.groups, command, _as_it_is))
+    fetched: list[FetchedTopic] = []
+    for number, some in enumerate(_portions(command.topics)):
+        if number:
+            await next_turn()
+        portion = replace(command, topics=some)
+        answer = await settled(answer_of(context.services.groups, portion, _as_it_is))
+        if answer.error is not ErrorCode.NONE:
+            return answer
+        fetched += answer.topics
+    return FetchAnswer(ErrorCode.NONE, fetched)
+
+
+def _as_it_is(answer: FetchAnswer) -> FetchAnswer:
+    return answer
+
+
+def _portions(topics: Iterable[TopicToFetch]) -> Iterator[list[TopicToFetch]]:
+    """At least one. A topic with more partitions than fit in one portion is named in several."""
+    some: list[TopicToFetch] = []
+    weight = 0
+    for topic in topics:
+        for partitions in portions(topic.partitions):
+            if weight > PARTITIONS_PER_FETCH_MAX:
+                yield some
+                some, weight = [], 0
+            some.append(TopicToFetch(topic.topic, partitions))
+            weight += 1 + len(partitions)
+    yield some
 
 
 def _to_fetch(asked: OffsetFetchRequestTopic | OffsetFetchRequestTopics) -> TopicToFetch:
     return TopicToFetch(asked.name, asked.partition_indexes)
 
 
-def _current(context: Context, answer: FetchAnswer, asked: object | None) -> list[FetchedTopic]:
+async def _current(context: Context, answer: FetchAnswer, asked: object | None) -> list[FetchedTopic]:
     """What was committed for topics that still exist: others have no offset, or are left out if all were asked for."""
     topics = []
-    for fetched in answer.topics:
+    async for fetched in spread(answer.topics, weigh=_weight):
         topic = context.services.topics.get(fetched.topic)
         ids = (ZERO_UUID, topic.topic_id) if topic else ()
         unstable = fetched.unstable if topic else frozenset()
@@ -67,6 +105,10 @@ def _current(context: Context, answer: FetchAnswer, asked: object | None) -> lis
     return topics
 
 
+def _weight(topic: FetchedTopic) -> int:
+    return 1 + len(topic.offsets)
+
+
 def _error(topic: FetchedTopic, partition: int) -> ErrorCode:
     return ErrorCode.UNSTABLE_OFFSET_COMMIT if partition in topic.unstable else ErrorCode.NONE
 
@@ -74,9 +116,12 @@ def _error(topic: FetchedTopic, partition: int) -> ErrorCode:
 # Versions 1-7: one group, its error at the top
 
 
-def _single(context: Context, command: FetchOffsets, answer: FetchAnswer) -> OffsetFetchResponse:
+async def _fetch_single(context: Context, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    topics = None if request.topics is None else [_to_fetch(topic) async for topic in spread(request.topics)]
+    command = FetchOffsets(group_id=request.group_id, topics=topics, require_stable=request.require_stable)
+    answer = await _fetch(context, command)
     if answer.error is not ErrorCode.NONE and context.api_version < FIRST_VERSION_OF_GROUP_ERRORS:
-        return OffsetFetchResponse(topics=[_failed_topic(asked, answer.error) for asked in command.topics or ()])
+        return OffsetFetchResponse(topics=[_failed_topic(asked, answer.error) async for asked in spread(topics or ())])
     return OffsetFetchResponse(
         error_code=answer.error,
         topics=[
@@ -93,7 +138,7 @@ def _single(context: Context, command: FetchOffsets, answer: FetchAnswer) -> Off
                     for partition, committed in topic.offsets
                 ],
             )
-            for topic in _current(context, answer, command.topics)
+            async for topic in spread(await _current(context, answer, topics), weigh=_weight)
         ],
     )
 
@@ -114,12 +159,18 @@ def _failed_topic(asked: TopicToFetch, error: ErrorCode) -> OffsetFetchResponseT
 def _fetch_group(
     context: Context, asked: OffsetFetchRequestGroup, require_stable: bool
 ) -> OffsetFetchResponseGroup | Awaitable[OffsetFetchResponseGroup]:
+    return eager(_fetch_one_of_several(context, asked, require_stable))
+
+
+async def _fetch_one_of_several(
+    context: Context, asked: OffsetFetchRequestGroup, require_stable: bool
+) -> OffsetFetchResponseGroup:
     unknown: list[OffsetFetchResponseTopics] = []
     topics = None
     if asked.topics is not None and context.api_version >= FIRST_VERSION_OF_TOPIC_IDS:
-        topics = _by_id(context, asked.topics, unknown)
+        topics = await _by_id(context, asked.topics, unknown)
     elif asked.topics is not None:
-        topics = [_to_fetch(topic) for topic in asked.topics]
+        topics = [_to_fetch(topic) async for topic in spread(asked.topics)]
     command = FetchOffsets(
         group_id=asked.group_id,
         topics=topics,
@@ -127,21 +178,19 @@ def _fetch_group(
         member_id=asked.member_id,
         member_epoch=asked.member_epoch,
     )
-
-    def shape(answer: FetchAnswer) -> OffsetFetchResponseGroup:
-        if answer.error is not ErrorCode.NONE:
-            return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=answer.error)
-        return OffsetFetchResponseGroup(group_id=asked.group_id, topics=[*_topics(context, command, answer), *unknown])
-
-    return answer_of(context.services.groups, command, shape)
+    answer = await _fetch(context, command)
+    if answer.error is not ErrorCode.NONE:
+        return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=answer.error)
+    found = await _topics(context, command, answer)
+    return OffsetFetchResponseGroup(group_id=asked.group_id, topics=[*found, *unknown])
 
 
-def _by_id(
+async def _by_id(
     context: Context, asked: Iterable[OffsetFetchRequestTopics], unknown: list[OffsetFetchResponseTopics]
 ) -> list[TopicToFetch]:
     """Topics by name, for those whose id is known; the others are answered right here."""
     found = []
-    for one in asked:
+    async for one in spread(asked):
         topic = context.services.topics.get_by_id(one.topic_id)
         if topic is not None:
             found.append(TopicToFetch(topic.name, one.partition_indexes))
@@ -150,15 +199,15 @@ def _by_id(
             OffsetFetchResponsePartitions(
                 partition_index=index, committed_offset=NO_OFFSET, error_code=ErrorCode.UNKNOWN_TOPIC_ID
             )
-            for index in one.partition_indexes
+            async for index in spread(one.partition_indexes)
         ]
         unknown.append(OffsetFetchResponseTopics(topic_id=one.topic_id, partitions=partitions))
     return found
 
 
-def _topics(context: Context, command: FetchOffsets, answer: FetchAnswer) -> list[OffsetFetchResponseTopics]:
+async def _topics(context: Context, command: FetchOffsets, answer: FetchAnswer) -> list[OffsetFetchResponseTopics]:
     topics = []
-    for fetched in _current(context, answer, command.topics):
+    async for fetched in spread(await _current(context, answer, command.topics), weigh=_weight):
         topic = context.services.topics.get(fetched.topic)
         partitions = [
             OffsetFetchResponsePartitions(

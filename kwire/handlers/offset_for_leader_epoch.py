@@ -9,11 +9,12 @@
 """
 
 import inspect
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
 from typing import Any
 
+from kwire.broker.chunking import eager
 from kwire.broker.partition import Partition, code_of
-from kwire.broker.turns import OPENS_PER_TURN, answer_in_turns, open_in_turns, portions
+from kwire.broker.turns import answer_in_turns, open_in_turns, portions
 from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.context import Context
 from kwire.handlers.epochs import check_epoch
@@ -31,21 +32,21 @@ from storage.errors import StorageError
 def handle(
     context: Context, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse | Awaitable[OffsetForLeaderEpochResponse]:
-    closed = [
-        partition
-        for asked in request.topics
-        for one in asked.partitions
-        if (partition := _find(context, asked.topic, one.partition)) is not None and not partition.is_open
-    ]
-    return _answer_when_open(context, request, closed) if len(closed) > OPENS_PER_TURN else _answer(context, request)
+    return eager(_answer_when_open(context, request))
 
 
-async def _answer_when_open(
-    context: Context, request: OffsetForLeaderEpochRequest, closed: list[Partition]
-) -> OffsetForLeaderEpochResponse:
-    await open_in_turns(closed)
+async def _answer_when_open(context: Context, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
+    await open_in_turns(_found_partitions(context, request))
     answer = _answer(context, request)
     return await answer if inspect.isawaitable(answer) else answer
+
+
+def _found_partitions(context: Context, request: OffsetForLeaderEpochRequest) -> Iterator[Partition | None]:
+    """The partitions asked for, and None for each topic, so that a topic without partitions counts as well."""
+    for asked in request.topics:
+        yield None
+        for one in asked.partitions:
+            yield _find(context, asked.topic, one.partition)
 
 
 def _answer(

@@ -6,13 +6,18 @@
 
 from collections.abc import Awaitable
 
-from kwire.coordinator.asking import answer_of
+from kwire.broker.chunking import eager, spread
+from kwire.coordinator.asking import answer_of, settled
 from kwire.coordinator.group.commands import SyncAnswer, SyncGroup
 from kwire.handlers.context import Context
 from kwire.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 
 def handle(context: Context, request: SyncGroupRequest) -> SyncGroupResponse | Awaitable[SyncGroupResponse]:
+    return eager(_answer(context, request))
+
+
+async def _answer(context: Context, request: SyncGroupRequest) -> SyncGroupResponse:
     command = SyncGroup(
         group_id=request.group_id,
         generation_id=request.generation_id,
@@ -20,9 +25,9 @@ def handle(context: Context, request: SyncGroupRequest) -> SyncGroupResponse | A
         group_instance_id=request.group_instance_id,
         protocol_type=request.protocol_type,
         protocol_name=request.protocol_name,
-        assignments={one.member_id: one.assignment for one in request.assignments},
+        assignments={one.member_id: one.assignment async for one in spread(request.assignments)},
     )
-    return answer_of(context.services.groups, command, _response)
+    return await settled(answer_of(context.services.groups, command, _response))
 
 
 def _response(answer: SyncAnswer) -> SyncGroupResponse:

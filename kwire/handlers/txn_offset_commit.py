@@ -3,7 +3,8 @@
 - Until then they are pending: OffsetFetch tells whoever asks for stable offsets to come back.
 - The transaction must have the partition of `__consumer_offsets` that keeps the group. Before 5 the producer has added
   it (AddOffsetsToTxn) and the coordinator of transactions is asked whether that is so; from 5 on it is added here.
-- Topics and partitions that do not exist are refused one by one; the others are stored in one append.
+- Topics and partitions that do not exist are refused one by one; the others are stored, up to OFFSETS_PER_COMMIT_MAX
+  of them in one append.
 - 2: leader epoch; before, clients take COORDINATOR_NOT_AVAILABLE for "loading". 3: flexible; who commits (member,
   generation, static member). 4: TRANSACTION_ABORTABLE, before it was INVALID_TXN_STATE. 6: topic ids instead of names,
   and errors of consumer-protocol groups: GROUP_ID_NOT_FOUND and STALE_MEMBER_EPOCH were ILLEGAL_GENERATION before.
@@ -12,6 +13,7 @@
 import logging
 from collections.abc import Awaitable, Callable
 
+from kwire.broker.chunking import eager, spread
 from kwire.broker.topics import OFFSETS_TOPIC, Topic
 from kwire.coordinator.asking import answer_from
 from kwire.coordinator.group.commands import CommitOffsets, OffsetToCommit
@@ -19,6 +21,7 @@ from kwire.coordinator.runtime import Transaction
 from kwire.coordinator.transaction.admissions import Entrance
 from kwire.errors import ErrorCode
 from kwire.handlers.context import Context
+from kwire.handlers.offset_commits import AskedTopic, commit, offsets_to_commit
 from kwire.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestTopic,
@@ -39,51 +42,38 @@ FIRST_VERSION_OF_NOT_FOUND = 6
 def handle(
     context: Context, request: TxnOffsetCommitRequest
 ) -> TxnOffsetCommitResponse | Awaitable[TxnOffsetCommitResponse]:
-    offsets: list[OffsetToCommit] = []
-    places: list[TxnOffsetCommitResponsePartition] = []
-    topics = []
-    for asked in request.topics:
-        topic = _find(context, asked)
-        partitions = []
-        for one in asked.partitions:
-            place = TxnOffsetCommitResponsePartition(partition_index=one.partition_index, error_code=ErrorCode.NONE)
-            partitions.append(place)
-            if topic is None:
-                place.error_code = _not_found(context)
-            elif not 0 <= one.partition_index < len(topic.partitions):
-                place.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            else:
-                places.append(place)
-                offsets.append(
-                    OffsetToCommit(
-                        topic.name,
-                        one.partition_index,
-                        one.committed_offset,
-                        one.committed_leader_epoch,
-                        one.committed_metadata or "",
-                        topic.topic_id,
-                    )
-                )
-        topics.append(TxnOffsetCommitResponseTopic(name=asked.name, topic_id=asked.topic_id, partitions=partitions))
-    response = TxnOffsetCommitResponse(topics=topics)
-    if not offsets:
-        return response
+    return eager(_answer(context, request))
 
-    def fill(errors: list[ErrorCode]) -> TxnOffsetCommitResponse:
-        for place, error in zip(places, errors, strict=True):
-            place.error_code = _told(context, error)
-        return response
 
-    command = CommitOffsets(
-        group_id=request.group_id,
-        generation_id=request.generation_id_or_member_epoch,
-        member_id=request.member_id,
-        group_instance_id=request.group_instance_id,
-        knows_group_id_not_found=context.api_version >= FIRST_VERSION_OF_NOT_FOUND,
-        transaction=Transaction(request.producer_id, request.producer_epoch),
-        offsets=offsets,
+async def _answer(context: Context, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
+    topics = [
+        TxnOffsetCommitResponseTopic(name=asked.name, topic_id=asked.topic_id, partitions=[])
+        async for asked in spread(request.topics)
+    ]
+    asked_topics = (
+        AskedTopic(_find(context, asked), asked.partitions, answer.partitions)
+        for asked, answer in zip(request.topics, topics, strict=True)
     )
-    return answer_from(lambda reply: _commit(context, request, command, reply), fill)
+    offsets = await offsets_to_commit(asked_topics, TxnOffsetCommitResponsePartition, _not_found(context))
+
+    def ask(some: list[OffsetToCommit]) -> list[ErrorCode] | Awaitable[list[ErrorCode]]:
+        command = CommitOffsets(
+            group_id=request.group_id,
+            generation_id=request.generation_id_or_member_epoch,
+            member_id=request.member_id,
+            group_instance_id=request.group_instance_id,
+            knows_group_id_not_found=context.api_version >= FIRST_VERSION_OF_NOT_FOUND,
+            transaction=Transaction(request.producer_id, request.producer_epoch),
+            offsets=some,
+        )
+
+        def tell(errors: list[ErrorCode]) -> list[ErrorCode]:
+            return [_told(context, error) for error in errors]
+
+        return answer_from(lambda reply: _commit(context, request, command, reply), tell)
+
+    await commit(offsets, ask)
+    return TxnOffsetCommitResponse(topics=topics)
 
 
 def _commit(

@@ -10,6 +10,7 @@
 import asyncio
 from collections.abc import Awaitable
 
+from kwire.broker.chunking import next_turn, spread
 from kwire.broker.topics import OFFSETS_TOPIC
 from kwire.coordinator.transaction.marker_writing import Marker
 from kwire.coordinator.transaction.states import TopicPartition
@@ -30,7 +31,7 @@ MARKERS_PER_TURN = 100
 
 async def handle(context: Context, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
     results = []
-    for asked in request.markers:
+    async for asked in spread(request.markers, MARKERS_PER_TURN):
         results.append(await _write(context, asked))
     return WriteTxnMarkersResponse(markers=results)
 
@@ -38,16 +39,16 @@ async def handle(context: Context, request: WriteTxnMarkersRequest) -> WriteTxnM
 async def _write(context: Context, asked: WritableTxnMarker) -> WritableTxnMarkerResult:
     marker = Marker(asked.producer_id, asked.producer_epoch, asked.coordinator_epoch, asked.transaction_result)
     topics, waits = [], []
-    for topic in asked.topics:
+    async for topic in spread(asked.topics, MARKERS_PER_TURN):
         partitions = []
         for index in topic.partition_indexes:
             result = WritableTxnMarkerPartitionResult(partition_index=index, error_code=0)
             partitions.append(result)
             waits.append(_written(context, (topic.name, index), marker, result))
             if len(waits) % MARKERS_PER_TURN == 0:
-                await asyncio.sleep(0)
+                await next_turn()
         topics.append(WritableTxnMarkerTopicResult(name=topic.name, partitions=partitions))
-    for wait in waits:
+    async for wait in spread(waits):
         await wait
     return WritableTxnMarkerResult(producer_id=asked.producer_id, topics=topics)
 

@@ -3,26 +3,32 @@
 Bytes are read into the memory the frame reader names, requests are handled in order inside the callback that brought
 them, answers of one callback leave in one write. Only an answer that has to wait becomes a future. Reading stops while
 answers are not taken, while too many requests wait, or while the memory for requests is used up.
+
+No connection keeps the loop for long. When the requests of one loop iteration have taken TURN_SECONDS, each connection
+handles one more request, and what it has received beyond that waits for a turn of its own. A large request is decoded,
+handled and answered in chunks, and the requests after it on the same connection wait for its answer, as in Kafka.
 """
 
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from kwire.broker.chunking import call_in_turn, run_chunks
 from kwire.descriptors import Descriptors, descriptor_of
 from kwire.errors import KafkaError
 from kwire.handlers.api_versions import refuse_version
 from kwire.handlers.context import Context, DropConnection, DurableAnswer, Handler, Services, Shortcut
 from kwire.metrics import Latency, ServerMetrics
 from kwire.server.complaints import Complaints
-from kwire.wire.codec import decoder, encoder
+from kwire.server.routes import Route
 from kwire.wire.connection import Request, ServerConnection, Turn
-from kwire.wire.errors import WireError
-from kwire.wire.frame import ReceiveMemory
+from kwire.wire.errors import TooManyElements, WireError
+from kwire.wire.frame import Account, ReceiveMemory
 from kwire.wire.schema import Api
 from kwire.wire.types import Buffer
 
@@ -32,33 +38,12 @@ if TYPE_CHECKING:
 log = logging.getLogger("kwire.server")
 
 UNSENT_BYTES_MAX = 1024 * 1024
-
-
-class Route:
-    """The way of one API's requests: its handler, its latency, and its codecs by version, made when first needed."""
-
-    __slots__ = ("_decoders", "_encoders", "api", "handle", "latency", "response", "shortcut")
-
-    def __init__(self, handler: Handler, latency: Latency) -> None:
-        self.api = handler.api
-        self.handle = handler.handle
-        self.shortcut = handler.shortcut
-        self.response = handler.api.response
-        self.latency = latency
-        self._decoders: dict[int, Callable[[Buffer], Any]] = {}
-        self._encoders: dict[int, Callable[[Any], list[Buffer]]] = {}
-
-    def decode(self, version: int, body: Buffer) -> Any:
-        made = self._decoders.get(version)
-        if made is None:
-            made = self._decoders[version] = decoder(self.api.request, version)
-        return made(body)
-
-    def encode(self, version: int, answer: Any) -> list[Buffer]:
-        made = self._encoders.get(version)
-        if made is None:
-            made = self._encoders[version] = encoder(self.response, version)
-        return made(answer)
+# What all requests that arrive in one loop iteration may take before connections with more of them have to wait.
+TURN_SECONDS = 0.008
+# Large requests that are decoded at the same time, some 50 MB each. Others wait as the bytes that arrived.
+LARGE_REQUESTS_MAX = 4
+# Starved connections that are tried in one loop iteration after memory was released.
+FED_PER_TURN = 100
 
 
 class Outbox:
@@ -103,29 +88,63 @@ class Shared:
         self.metrics = metrics
         self.descriptors = descriptors
         self.network = network
-        self.memory = ReceiveMemory(network.requests_bytes_max if network.requests_bytes_max > 0 else 2**62)
+        limit_bytes = network.requests_bytes_max if network.requests_bytes_max > 0 else 2**62
+        self.memory = ReceiveMemory(limit_bytes, network.request_bytes_max)
+        self.accounts: dict[str, Account] = {}
+        self.large_requests = asyncio.Semaphore(LARGE_REQUESTS_MAX)
         self.outbox = Outbox()
+        self._loop = asyncio.get_running_loop()
+        self._turn_end: float | None = None
         self.complaints = Complaints(log)
         self.connections: set[KafkaConnection] = set()
         self.connections_by_host: Counter[str] = Counter()
+        # Connections that are not read until memory for their requests is free, first come first.
+        self.starved: dict[KafkaConnection, None] = {}
+        self._is_feeding = False
+        self.memory.on_release = self._feed_soon
+
+    def turn_end(self) -> float:
+        """When the requests that arrived in this loop iteration will have taken long enough."""
+        if self._turn_end is None:
+            self._turn_end = perf_counter() + TURN_SECONDS
+            self._loop.call_soon(self._end_turn)
+        return self._turn_end
+
+    def _end_turn(self) -> None:
+        self._turn_end = None
+
+    def _feed_soon(self) -> None:
+        """Memory for requests is free again."""
+        if self.starved and not self._is_feeding:
+            self._is_feeding = True
+            self._loop.call_soon(self._feed)
+
+    def _feed(self) -> None:
+        self._is_feeding = False
+        for connection in tuple(islice(self.starved, FED_PER_TURN)):
+            connection.try_reading()
 
 
 class KafkaConnection(asyncio.BufferedProtocol):
     """One socket. All methods run in the event loop."""
 
-    __slots__ = ("_context", "_door", "_is_reading", "_is_writable", "_machine", "_outgoing", "_reader", "_shared",
-                 "_shortcut", "_shortcut_latency", "_transport", "_unanswered", "_unsent_bytes", "active_at",
-                 "client_host", "is_draining", "stuck_since")  # fmt: skip
+    __slots__ = ("_context", "_door", "_is_deferred", "_is_reading", "_is_writable", "_large", "_machine", "_outgoing",
+                 "_shared", "_shortcut", "_shortcut_latency", "_transport", "_unanswered", "_unsent_bytes", "active_at",
+                 "client_host", "is_draining", "reader", "stuck_since")  # fmt: skip
 
     def __init__(self, shared: Shared, door: "Door") -> None:
         self._shared = shared
         self._door = door
         self._machine = ServerConnection(shared.apis, shared.memory, shared.network.request_bytes_max)
-        self._reader = self._machine.reader
+        self.reader = self._machine.reader
         self._transport: Any = None
         self._context = Context(shared.services, self, 0, None)
         self._is_reading = True
         self._is_writable = True
+        # Requests that have arrived wait for a turn of this connection.
+        self._is_deferred = False
+        # What answers a large request, while that takes.
+        self._large: asyncio.Future[None] | None = None
         self._outgoing: list[Buffer] = []
         # At most one API has a shortcut; it opens when that API has been used.
         self._shortcut: Shortcut | None = None
@@ -155,6 +174,11 @@ class KafkaConnection(asyncio.BufferedProtocol):
         """Nothing is being received, waits, or is unsent."""
         return not self._machine.waiting and not self._outgoing and not self._transport.get_write_buffer_size()
 
+    @property
+    def _is_muted(self) -> bool:
+        """The next request waits for a turn, or for the answer to a large one."""
+        return self._is_deferred or self._large is not None
+
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
         peer = transport.get_extra_info("peername")
@@ -169,16 +193,18 @@ class KafkaConnection(asyncio.BufferedProtocol):
         for future in self._unanswered:
             future.cancel()
         self._unanswered.clear()
-        self._reader.close()
+        if self._large is not None:
+            self._large.cancel()
+        self.reader.close()
         self._door.leave(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._reader.buffer()
+        return self.reader.buffer()
 
     def buffer_updated(self, count: int) -> None:
         self._shared.metrics.received_bytes += count
         self.active_at = perf_counter()
-        self._reader.received(count)
+        self.reader.received(count)
         self._serve()
 
     def eof_received(self) -> bool:
@@ -215,27 +241,51 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self.stuck_since = now
         self._unsent_bytes = unsent_bytes
 
+    @property
+    def is_receiving(self) -> bool:
+        """A request has arrived in part, and the rest of it is awaited: from the client, or until there is memory."""
+        is_awaited = self._is_reading or self.reader.is_starved
+        return self.reader.held_bytes > 0 and is_awaited and not self._is_muted and not self.is_draining
+
+    def give_up(self) -> None:
+        """Close at once, and release the memory of an unfinished request now rather than with the socket."""
+        self.reader.close()
+        self._shared.starved.pop(self, None)
+        self._transport.abort()
+
     def try_reading(self) -> None:
         """Called from time to time while reading is stopped: memory for requests may be free again."""
         if not self._is_reading and not self.is_draining:
             self._serve()
 
-    def _serve(self) -> None:
-        """Handle every whole request that is here, then send the answers that are ready."""
-        if self._transport.is_closing():
+    def _serve(self, turn_end: float | None = None) -> None:
+        """Handle the whole requests that are here until the turn ends, then send the answers that are ready."""
+        if self._transport.is_closing() or self._is_muted:
             return
-        machine, reader, bound = self._machine, self._reader, self._shared.network.inflight_max
+        if turn_end is None:
+            turn_end = self._shared.turn_end()
+        machine, reader, bound = self._machine, self.reader, self._shared.network.inflight_max
         waiting = machine.waiting
         ready: list[Buffer] = []
         ready_bytes = 0
+        is_first = True
         try:
             while self._is_writable and not self.is_draining and len(waiting) < bound:
                 frame = reader.next_frame()
                 if frame is None:
                     break
+                if is_first:
+                    is_first = False
+                elif perf_counter() > turn_end:
+                    reader.put_back(frame)
+                    self._is_deferred = True
+                    call_in_turn(self._serve_deferred)
+                    break
                 chunks = self._take_shortcut(frame)
                 if chunks is None:
                     chunks = self._handle(machine.open(frame), frame)
+                    if self._large is not None:
+                        break
                 for chunk in chunks:
                     ready.append(chunk)
                     ready_bytes += len(chunk)
@@ -258,6 +308,10 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if ready:
             self._write(ready, ready_bytes)
         self._turn_reading()
+
+    def _serve_deferred(self) -> None:
+        self._is_deferred = False
+        self._serve(perf_counter() + TURN_SECONDS)
 
     def _take_shortcut(self, frame: memoryview) -> Sequence[Buffer] | None:
         """The answer to a request that is like the one before, if there is a way to have it without looking closely."""
@@ -304,11 +358,14 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if request.body is None:
             return self._machine.answer_now(request, route.encode(version, refuse_version()))
         began = perf_counter()
-        decoded = route.decode(version, request.body)
-        context = self._context
-        if context.api_version != version or context.client_id is not request.client_id:
-            # Most requests of a connection are alike; a context never changes, so one serves them all.
-            context = self._context = Context(shared.services, self, version, request.client_id)
+        try:
+            decoded = route.decode(version, request.body)
+        except TooManyElements:
+            self.reader.put_back(frame)
+            self._machine.wait(request)
+            self._large = asyncio.ensure_future(self._handle_large(route, request, began))
+            return []
+        context = self._context_of(request)
         answer = route.handle(context, decoded)
         is_later = type(answer) is not route.response and answer is not None
         if route.shortcut is not None and answer is not None:
@@ -321,6 +378,48 @@ class KafkaConnection(asyncio.BufferedProtocol):
         ready = self._machine.answer_now(request, None if answer is None else route.encode(version, answer))
         route.latency.observe(perf_counter() - began)
         return ready
+
+    def _context_of(self, request: Request) -> Context:
+        context = self._context
+        if context.api_version != request.version or context.client_id is not request.client_id:
+            # Most requests of a connection are alike; a context never changes, so one serves them all.
+            context = self._context = Context(self._shared.services, self, request.version, request.client_id)
+        return context
+
+    async def _handle_large(self, route: Route, request: Request, began: float) -> None:
+        """Decode, handle and answer a request in chunks; it is the next frame of the reader."""
+        slots = self._shared.large_requests
+        try:
+            async with slots:
+                answer = await self._begin_large(route, request)
+                is_later = isinstance(answer, Awaitable)
+                if not (is_later and route.waits):
+                    chunks = await _encode_large(route, request.version, await answer if is_later else answer)
+            if is_later and route.waits:
+                # It waits for other clients, and they may have to wait for a slot.
+                answer = await answer
+                async with slots:
+                    chunks = await _encode_large(route, request.version, answer)
+        except (WireError, DropConnection) as problem:
+            self._fail(str(problem))
+            return
+        except Exception:
+            self._fail_handler(request)
+            return
+        self._large = None
+        if not self._transport.is_closing():
+            self._send_on(self._machine.answer_later(request, chunks), route.latency, began)
+
+    async def _begin_large(self, route: Route, request: Request) -> Any:
+        """Run the ordered phase of a large request; the bytes that arrived are given up with it."""
+        frame = self.reader.next_frame()
+        assert frame is not None, "the frame was put back, and nothing reads while it is handled"
+        body = self._machine.open(frame).body
+        assert body is not None
+        decoded = await run_chunks(route.chunked_decode(request.version)(body))
+        answer = route.handle(self._context_of(request), decoded)
+        self.reader.settle()
+        return answer
 
     def _answer_later(self, request: Request, answer: Awaitable[Any], began: float) -> None:
         self._machine.wait(request)
@@ -337,8 +436,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             answer = future.result()
             chunks = None if answer is None else route.encode(request.version, answer)
         except Exception:
-            log.exception("%s failed; the connection from %s is closed", request.api.name, self.client_host)
-            self._fail(f"{request.api.name} failed")
+            self._fail_handler(request)
             return
         self._send_on(self._machine.answer_later(request, chunks), route.latency, began)
 
@@ -379,15 +477,20 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def _turn_reading(self) -> None:
         """Read on, or stop, as the bounds say."""
-        is_starved = self._reader.is_starved
+        is_starved, starved = self.reader.is_starved, self._shared.starved
         if is_starved:
             self.stuck_since = self.stuck_since or perf_counter()
-        elif self._is_writable:
-            self.stuck_since = None
+            starved[self] = None
+        else:
+            if starved:
+                starved.pop(self, None)
+            if self._is_writable:
+                self.stuck_since = None
         may_read = (
             self._is_writable
             and not is_starved
             and not self.is_draining
+            and not self._is_muted
             and len(self._machine.waiting) < self._shared.network.inflight_max
         )
         if may_read != self._is_reading:
@@ -397,7 +500,16 @@ class KafkaConnection(asyncio.BufferedProtocol):
             else:
                 self._transport.pause_reading()
 
+    def _fail_handler(self, request: Request) -> None:
+        """Called in an exception handler."""
+        log.exception("%s failed; the connection from %s is closed", request.api.name, self.client_host)
+        self._fail(f"{request.api.name} failed")
+
     def _fail(self, reason: str) -> None:
         self._shared.metrics.connections_failed += 1
         self._shared.complaints.add("closing the connection from %s: %s", self.client_host, reason)
         self._transport.abort()
+
+
+async def _encode_large(route: Route, version: int, answer: Any) -> list[Buffer] | None:
+    return None if answer is None else await run_chunks(route.chunked_encode(version)(answer))

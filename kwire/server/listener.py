@@ -7,6 +7,8 @@ from time import perf_counter
 from kwire.config import Listener
 from kwire.descriptors import KAFKA
 from kwire.server.kafka import KafkaConnection, Shared
+from kwire.server.receive_pressure import ReceivePressure
+from kwire.wire.frame import Account
 
 SWEEP_SECONDS = 1.0
 
@@ -65,6 +67,7 @@ class Door:
         else:
             self._shared.connections.add(connection)
             by_host[host] += 1
+            connection.reader.account = self._shared.accounts.setdefault(host, Account())
             metrics.connections_accepted += 1
             metrics.connections = len(self._shared.connections)
             return True
@@ -73,20 +76,23 @@ class Door:
         return False
 
     def leave(self, connection: KafkaConnection) -> None:
+        self._shared.starved.pop(connection, None)
         if connection in self._shared.connections:
             self._shared.connections.discard(connection)
             host, by_host = connection.client_host, self._shared.connections_by_host
             by_host[host] -= 1
             if not by_host[host]:
                 del by_host[host]
+                del self._shared.accounts[host]
             self._shared.metrics.connections = len(self._shared.connections)
 
 
 class Sweep:
-    """Looks at every connection once a second: closes the idle and the stuck, lets the starved try again."""
+    """Looks at every connection once a second: closes the idle, the stuck and the slow, lets the starved try again."""
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
+        self._pressure = ReceivePressure(shared)
         self._timer = asyncio.get_running_loop().call_later(SWEEP_SECONDS, self._run)
 
     def close(self) -> None:
@@ -96,6 +102,7 @@ class Sweep:
         network, metrics = self._shared.network, self._shared.metrics
         self._shared.complaints.end_round()
         now = perf_counter()
+        self._pressure.check(now)
         idle_since = now - network.idle_ms_max / 1000 if network.idle_ms_max > 0 else float("-inf")
         stuck_since = now - network.send_timeout_ms / 1000
         for connection in tuple(self._shared.connections):

@@ -4,15 +4,18 @@ The generated text has no calls per field: neighbouring fields of fixed size bec
 string that follows joins it), nested structs become nested loops. Every count and length is checked against the bytes
 that remain before anything is allocated for it. `spec.py` says the same slowly; a property test keeps the two equal.
 
-    decode(view) -> message         raises WireError
+    decode(view, room) -> message   raises WireError; TooManyElements if there are more elements than `room`
     encode(message) -> list[Buffer] the parts in order; large records stay views and are never copied
+
+For messages that take too long to read or to write in one go the same text is also written as generators, which yield
+after each chunk of a few milliseconds and return the result.
 """
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, TypeVar
 
-from kwire.wire.errors import WireError
+from kwire.wire.errors import TooManyElements, WireError
 from kwire.wire.schema import ArrayKind, Field, Kind, Message, Struct, message_of
 from kwire.wire.types import BYTES, RECORDS, STRING, UUID, Buffer, Fixed, Varlen
 from kwire.wire.varint import ONE_BYTE, decode_uvarint, encode_uvarint
@@ -27,6 +30,11 @@ SMALL_RECORDS_BYTES = 512
 # times as large, and take seconds to read.
 # Tagged fields count too: nothing is kept of unknown ones, but twenty million of them would take seconds to step over.
 ELEMENTS_MAX = 250_000
+
+# Elements that a chunked decoder or encoder processes between two yields: one or two milliseconds.
+ELEMENTS_PER_CHUNK = 1_000
+# Bytes of text or of opaque data that take as long as an element: 2 to the power of this.
+_BYTES_PER_ELEMENT_LOG2 = 10
 
 # Kafka's own bound: a string never has more bytes than its older, two-byte length could say.
 STRING_BYTES_MAX = 0x7FFF
@@ -50,17 +58,33 @@ class EncodedElements:
         return self._count
 
 
-_decoders: dict[tuple[type[Any], int], Callable[[Buffer], Any]] = {}
-_encoders: dict[tuple[type[Any], int], Callable[[Any], list[Buffer]]] = {}
+Decode = Callable[..., Any]
+ChunkedDecode = Callable[[Buffer], Generator[None, None, Any]]
+Encode = Callable[[Any], list[Buffer]]
+ChunkedEncode = Callable[[Any], Generator[None, None, list[Buffer]]]
+
+_decoders: dict[tuple[type[Any], int], Decode] = {}
+_chunked_decoders: dict[tuple[type[Any], int], ChunkedDecode] = {}
+_encoders: dict[tuple[type[Any], int], Encode] = {}
+_chunked_encoders: dict[tuple[type[Any], int], ChunkedEncode] = {}
 _element_encoders: dict[tuple[type[Any], str, int], Callable[[Sequence[Any]], bytes]] = {}
 
 
-def decoder(cls: type[M], version: int) -> Callable[[Buffer], M]:
-    """The decoder of one message class in one version, generated once."""
+def decoder(cls: type[M], version: int) -> Callable[..., M]:
+    """The decoder of one message class in one version, generated once. Its second argument bounds the elements."""
     try:
         return _decoders[cls, version]
     except KeyError:
         made = _decoders[cls, version] = _Decoder(message_of(cls), version).compile()
+        return made
+
+
+def chunked_decoder(cls: type[Any], version: int) -> ChunkedDecode:
+    """The same as a generator, for messages of up to ELEMENTS_MAX elements."""
+    try:
+        return _chunked_decoders[cls, version]
+    except KeyError:
+        made = _chunked_decoders[cls, version] = _Decoder(message_of(cls), version, is_chunked=True).compile_chunked()
         return made
 
 
@@ -70,6 +94,15 @@ def encoder(cls: type[M], version: int) -> Callable[[M], list[Buffer]]:
         return _encoders[cls, version]
     except KeyError:
         made = _encoders[cls, version] = _Encoder(message_of(cls), version).compile()
+        return made
+
+
+def chunked_encoder(cls: type[Any], version: int) -> ChunkedEncode:
+    """The same as a generator."""
+    try:
+        return _chunked_encoders[cls, version]
+    except KeyError:
+        made = _chunked_encoders[cls, version] = _Encoder(message_of(cls), version, is_chunked=True).compile_chunked()
         return made
 
 
@@ -107,14 +140,17 @@ def _smallest_field(f: Field, version: int, flexible: bool) -> int:
     return smallest_size(f.kind, version, flexible)
 
 
-def _refuse(what: str, claimed: int, position: int) -> WireError:
+def _refuse(what: str, claimed: int, position: int, room: int = ELEMENTS_MAX) -> WireError:
+    if claimed > room:
+        return TooManyElements(f"{what} claims {claimed} at byte {position}: at most {room} are left to a message")
     return WireError(f"{what} claims {claimed} at byte {position}: more than there may be, or less than none")
 
 
 class _Writer:
     """Lines of a function under construction, and the objects it refers to by name."""
 
-    def __init__(self, message: Message, version: int) -> None:
+    def __init__(self, message: Message, version: int, *, is_chunked: bool = False) -> None:
+        self.is_chunked = is_chunked
         if version not in message.versions:
             raise WireError(f"{message.name} has no version {version}")
         self.message = message
@@ -153,22 +189,44 @@ class _Writer:
 
 
 class _Decoder(_Writer):
-    def compile(self) -> Callable[[Buffer], Any]:
-        self.emit("pos = 0")
-        self.emit("end = len(buf)")
-        self.emit(f"room = {ELEMENTS_MAX}")
-        self.struct("o", self.message.struct)
-        self.emit("return o")
-        decode_straight: Callable[[Buffer], Any] = self.build("def decode(buf):", "decode")
+    def compile(self) -> Decode:
+        decode_straight = self.body()
         name = f"{self.message.name} v{self.version}"
 
-        def decode(data: Buffer) -> Any:
+        def decode(data: Buffer, room: int = ELEMENTS_MAX) -> Any:
             try:
-                return decode_straight(data if type(data) is memoryview else memoryview(data))
+                return decode_straight(data if type(data) is memoryview else memoryview(data), room)
             except (struct.error, IndexError, UnicodeDecodeError) as error:
                 raise WireError(f"{name} is cut short or garbled: {error}") from error
 
         return decode
+
+    def compile_chunked(self) -> ChunkedDecode:
+        self.emit(f"left = {ELEMENTS_PER_CHUNK}")
+        self.emit("if not left: yield")  # a generator even if the message has no array
+        decode_straight = self.body()
+        name = f"{self.message.name} v{self.version}"
+
+        def decode(data: Buffer) -> Generator[None, None, Any]:
+            try:
+                return (yield from decode_straight(memoryview(data), ELEMENTS_MAX))
+            except (struct.error, IndexError, UnicodeDecodeError) as error:
+                raise WireError(f"{name} is cut short or garbled: {error}") from error
+
+        return decode
+
+    def body(self) -> Any:
+        self.emit("pos = 0")
+        self.emit("end = len(buf)")
+        self.struct("o", self.message.struct)
+        self.emit("return o")
+        return self.build("def decode(buf, room):", "decode")
+
+    def end_element(self) -> None:
+        """In chunked code: yield after the last element of a chunk."""
+        if self.is_chunked:
+            self.emit("left -= 1")
+            self.emit(f"if left <= 0: left = {ELEMENTS_PER_CHUNK}; yield")
 
     def struct(self, target: str, kind: Struct) -> None:
         """Make an object and fill it; pending fixed fields are read together."""
@@ -253,6 +311,8 @@ class _Decoder(_Writer):
         taken = {STRING.name: "str(buf[pos:pos + {n}], 'utf-8')", BYTES.name: "bytes(buf[pos:pos + {n}])"}
         self.emit(f"    {into} = {taken.get(kind.name, 'buf[pos:pos + {n}]').format(n=n)}")
         self.emit(f"    pos += {n}")
+        if self.is_chunked and kind is not RECORDS:
+            self.emit(f"    left -= {n} >> {_BYTES_PER_ELEMENT_LOG2}")
         if nullable:
             self.emit(f"elif {n} == -1: {into} = None")
         self.emit(f"else: raise refuse({what!r}, {n}, pos)")
@@ -267,7 +327,7 @@ class _Decoder(_Writer):
         self.depth -= 1
         if nullable:
             self.emit(f"elif {n} == -1: {into} = None")
-        self.emit(f"else: raise refuse({f.name!r}, {n}, pos)")
+        self.emit(f"else: raise refuse({f.name!r}, {n}, pos, room)")
 
     def elements(self, into: str, what: str, element: Fixed | Varlen | Struct, n: str) -> None:
         if element is UUID:
@@ -290,6 +350,7 @@ class _Decoder(_Writer):
         else:
             self.varlen(item, what, element, False, [])
         self.emit(f"{items}.append({item})")
+        self.end_element()
         self.depth -= 1
         self.emit(f"{into} = {items}")
 
@@ -299,7 +360,7 @@ class _Decoder(_Writer):
         self.uvarint(n)
         self.emit(f"if {n}:")
         self.depth += 1
-        self.emit(f"if {n} > (end - pos) // 2 or {n} > room: raise refuse('tagged fields', {n}, pos)")
+        self.emit(f"if {n} > (end - pos) // 2 or {n} > room: raise refuse('tagged fields', {n}, pos, room)")
         self.emit(f"room -= {n}")
         tag, size, stop, last = (self.fresh(s) for s in ("tag", "size", "stop", "last"))
         self.emit(f"{last} = -1")
@@ -324,11 +385,22 @@ class _Decoder(_Writer):
             self.emit(f"if pos != {stop}: raise refuse({f.name!r}, {size}, pos)")
             self.depth -= 1
         self.emit(f"pos = {stop}")
+        self.end_element()
         self.depth -= 2
 
 
 class _Encoder(_Writer):
-    def compile(self) -> Callable[[Any], list[Buffer]]:
+    def compile(self) -> Encode:
+        made: Encode = self.body()
+        return made
+
+    def compile_chunked(self) -> ChunkedEncode:
+        self.emit(f"left = {ELEMENTS_PER_CHUNK}")
+        self.emit("if not left: yield")  # a generator even if the message has no array
+        made: ChunkedEncode = self.body()
+        return made
+
+    def body(self) -> Any:
         self.names["join"] = b"".join
         self.emit("parts = []")
         self.emit("w = parts.append")
@@ -336,8 +408,7 @@ class _Encoder(_Writer):
         self.struct("o", self.message.struct, "w")
         self.emit("if parts: chunks.append(join(parts))")
         self.emit("return chunks")
-        made: Callable[[Any], list[Buffer]] = self.build("def encode(o):", "encode")
-        return made
+        return self.build("def encode(o):", "encode")
 
     def compile_elements(self, array: str) -> Callable[[Sequence[Any]], bytes]:
         (kind,) = [f.kind for f in self.message.struct.at(self.version) if f.name == array]
@@ -453,6 +524,10 @@ class _Encoder(_Writer):
         else:
             group: list[tuple[str, Fixed]] = []
             self.present(item, element, False, w, group)
+        # Inside a tagged field the size must be known, so nothing leaves before its end.
+        if self.is_chunked and w == "w":
+            self.emit("left -= 1")
+            self.emit(f"if left <= 0: left = {ELEMENTS_PER_CHUNK}; chunks.append(join(parts)); parts.clear(); yield")
         self.emit("pass")
         self.depth -= 1
 

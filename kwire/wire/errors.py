@@ -11,3 +11,7 @@ class FrameTooLarge(WireError):
 
 class UnsupportedRequest(WireError):
     """A well-formed header asks for an API or a version that is not served."""
+
+
+class TooManyElements(WireError):
+    """The arrays of a message have more elements than the caller decodes in one go, or than any message may have."""

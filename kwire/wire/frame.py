@@ -8,6 +8,7 @@ A frame is a view that is valid until `settle` is called: what must live longer 
 """
 
 import struct
+from collections.abc import Callable
 
 from kwire.wire.errors import FrameTooLarge
 
@@ -15,67 +16,124 @@ SCRATCH_BYTES = 256 * 1024
 SMALL_STEP_BYTES = 64 * 1024
 POOLED_STEP_BYTES = 1024 * 1024
 POOLED_SPARES_MAX = 16
+# Read at once by a connection whose address has used up its share: what it sends is kept, so it is to be little.
+SHORT_READ_BYTES = 4 * 1024
 
 _read_size = struct.Struct(">i").unpack_from
 
 
+class Account:
+    """The bytes that the connections of one client address hold."""
+
+    __slots__ = ("used_bytes",)
+
+    def __init__(self) -> None:
+        self.used_bytes = 0
+
+
 class ReceiveMemory:
-    """The memory of all frames in progress: the scratch page, a few spare buffers, and a bound on the sum."""
+    """The memory of all frames in progress: the scratch page, a few spare buffers, and a bound on the sum.
 
-    __slots__ = ("_spares", "limit_bytes", "scratch", "used_bytes")
+    An address may hold as many bytes as it leaves free for others, so one address alone gets half of the bound. It may
+    always hold one frame of the largest size, else that could never be received; without such a size it may hold all.
+    """
 
-    def __init__(self, limit_bytes: int) -> None:
+    __slots__ = ("_largest_frame_bytes", "_spares", "is_short", "limit_bytes", "on_release", "scratch", "used_bytes")
+
+    def __init__(self, limit_bytes: int, largest_frame_bytes: int | None = None) -> None:
         self.limit_bytes = limit_bytes
         self.used_bytes = 0
+        # More than half of the bound is used. Below that no address can have used up its share.
+        self.is_short = False
+        self.on_release: Callable[[], None] | None = None
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self._largest_frame_bytes = limit_bytes if largest_frame_bytes is None else 4 + largest_frame_bytes
         self._spares: list[memoryview] = []
 
-    def take(self, size: int, instead_of: int = 0) -> memoryview | None:
-        """A buffer of at least `size` bytes, or None when the bound would be passed.
+    def room_bytes(self, account: Account, instead_of: int = 0) -> int:
+        """How many more bytes an address may hold when it gives `instead_of` bytes back for them."""
+        free = self.limit_bytes - self.used_bytes + instead_of
+        held = account.used_bytes - instead_of
+        share = max((free + held) // 2, self._largest_frame_bytes)
+        return min(free, share - held)
 
-        `instead_of` bytes are about to be given back for it, so they do not count against the bound.
-        """
-        left = self.limit_bytes - self.used_bytes + instead_of
-        if size > left:
+    def take(self, size: int, account: Account, instead_of: int = 0) -> memoryview | None:
+        """A buffer of at least `size` bytes, or None when a bound would be passed."""
+        room = self.room_bytes(account, instead_of)
+        if size > room:
             return None
-        if SMALL_STEP_BYTES < size <= POOLED_STEP_BYTES <= left:
+        if SMALL_STEP_BYTES < size <= POOLED_STEP_BYTES <= room:
             size = POOLED_STEP_BYTES
-        self.used_bytes += size
         if size == POOLED_STEP_BYTES and self._spares:
+            self._charge(size, account)
             return self._spares.pop()
+        return self.overdraw(size, account)
+
+    def overdraw(self, size: int, account: Account) -> memoryview:
+        """A buffer in spite of the bounds, for at most one read per connection."""
+        self._charge(size, account)
         return memoryview(bytearray(size))
 
-    def overdraw(self, size: int) -> memoryview:
-        """A buffer in spite of the bound, for at most one scratch page per connection."""
-        self.used_bytes += size
-        return memoryview(bytearray(size))
-
-    def give_back(self, buffer: memoryview) -> None:
-        self.used_bytes -= len(buffer)
+    def give_back(self, buffer: memoryview, account: Account) -> None:
+        self._charge(-len(buffer), account)
         if len(buffer) == POOLED_STEP_BYTES and len(self._spares) < POOLED_SPARES_MAX:
             self._spares.append(buffer)
+        if self.on_release is not None:
+            self.on_release()
+
+    def _charge(self, size: int, account: Account) -> None:
+        account.used_bytes += size
+        self.used_bytes += size
+        self.is_short = 2 * self.used_bytes > self.limit_bytes
 
 
 class FrameReader:
     """One connection's incoming frames. `buffer` → fill it → `received` → `next_frame` until None → `settle`."""
 
-    __slots__ = ("_end", "_largest", "_memory", "_own", "_start", "_view", "is_starved")
+    __slots__ = ("_end", "_largest", "_memory", "_own", "_start", "_view", "account", "is_starved", "received_bytes")
 
-    def __init__(self, memory: ReceiveMemory, largest_bytes: int) -> None:
+    def __init__(self, memory: ReceiveMemory, largest_bytes: int, account: Account | None = None) -> None:
         self._memory = memory
+        self.account = account or Account()
         self._largest = largest_bytes
         self._view = memory.scratch
         self._own = False
         self._start = 0
         self._end = 0
-        self.is_starved = False  # the bound on memory is reached: read no more until `settle` finds room
+        self.received_bytes = 0
+        self.is_starved = False  # a bound on memory is reached: read no more until `settle` finds room
+
+    @property
+    def held_bytes(self) -> int:
+        """The memory that a frame in progress has of its own."""
+        return len(self._view) if self._own else 0
+
+    @property
+    def has_room(self) -> bool:
+        """Whether `settle` would end the starvation of this reader."""
+        return not self.is_starved or self._memory.room_bytes(self.account, len(self._view)) >= self._wanted_bytes
+
+    @property
+    def has_memory(self) -> bool:
+        """Whether there is memory for this reader, if it does not go beyond the share of its address."""
+        memory = self._memory
+        return memory.limit_bytes - memory.used_bytes + len(self._view) >= self._wanted_bytes
+
+    @property
+    def _wanted_bytes(self) -> int:
+        return self._room(self._end - self._start)
 
     def buffer(self) -> memoryview:
         """Where the next bytes of the stream belong; never empty unless starved."""
-        return self._view[self._end :] if self._own else self._view
+        if self._own:
+            return self._view[self._end :]
+        if self._memory.is_short and self._memory.room_bytes(self.account) <= SHORT_READ_BYTES:
+            return self._view[:SHORT_READ_BYTES]
+        return self._view
 
     def received(self, count: int) -> None:
         self._end += count
+        self.received_bytes += count
 
     def next_frame(self) -> memoryview | None:
         """The next whole frame without its size, or None while it is incomplete."""
@@ -90,6 +148,10 @@ class FrameReader:
             return None
         self._start = stop
         return self._view[start + 4 : stop]
+
+    def put_back(self, frame: memoryview) -> None:
+        """Take back the frame that was handed out last: after `settle` it is handed out again."""
+        self._start -= 4 + len(frame)
 
     def settle(self) -> None:
         """End the life of the frames handed out; keep what has not been handed out."""
@@ -106,23 +168,27 @@ class FrameReader:
                 # The two may overlap: a view that is assigned to another one of the same memory takes care of that.
                 self._view[:kept] = self._view[self._start : self._end]
                 self._start, self._end = 0, kept
-            larger = self._memory.take(room, len(self._view)) if room > len(self._view) else None
+            larger = self._memory.take(room, self.account, len(self._view)) if room > len(self._view) else None
             if larger is not None:
                 self._move(larger, kept)
-            self.is_starved = kept == len(self._view)
         else:
             # Bytes that arrived cannot be sent back: at the bound these few are kept all the same, and reading stops.
-            self._move(self._memory.take(room) or self._memory.overdraw(kept), kept)
-            self.is_starved = kept == len(self._view)
+            memory = self._memory
+            self._move(memory.take(room, self.account) or memory.overdraw(kept, self.account), kept)
+        self.is_starved = kept == len(self._view) and self._is_incomplete(kept)
 
     def close(self) -> None:
         """Back to the scratch page; called when nothing is pending, and when the connection ends."""
         if self._own:
-            self._memory.give_back(self._view)
+            self._memory.give_back(self._view, self.account)
             self._own = False
             self._view = self._memory.scratch
         self._start = self._end = 0
         self.is_starved = False
+
+    def _is_incomplete(self, kept: int) -> bool:
+        """Whether the next frame has not arrived whole; one that has waits for its turn, and needs no more memory."""
+        return kept < 4 or 4 + _read_size(self._view, self._start)[0] > kept
 
     def _room(self, kept: int) -> int:
         """How large the next buffer should be: the frame, but not much more than has arrived of it."""
@@ -135,7 +201,7 @@ class FrameReader:
     def _move(self, buffer: memoryview, kept: int) -> None:
         buffer[:kept] = self._view[self._start : self._end]
         if self._own:
-            self._memory.give_back(self._view)
+            self._memory.give_back(self._view, self.account)
         self._view = buffer
         self._own = True
         self._start = 0

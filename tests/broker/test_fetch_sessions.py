@@ -36,13 +36,12 @@ class Cache:
         self.sessions = FetchSessions(self.clock, slots, partitions_max=partitions_max)
         self.epochs: dict[int, int] = {}
 
-    def create(self, size: int, *, is_privileged: bool = False, uses_topic_ids: bool = False) -> int:
-        session_id = self.sessions.create(
-            size,
-            lambda session: session.ask("t", [asked(index) for index in range(size)]),
-            uses_topic_ids=uses_topic_ids,
-            is_privileged=is_privileged,
-        )
+    def create(self, size: int, *, uses_topic_ids: bool = False) -> int:
+        session = self.sessions.begin(size, uses_topic_ids=uses_topic_ids)
+        if session is None:
+            return NO_SESSION
+        session.ask("t", [asked(index) for index in range(size)])
+        session_id = self.sessions.add(session)
         if session_id:
             self.epochs[session_id] = 1
         return session_id
@@ -124,7 +123,16 @@ def test_closed_session_is_gone_and_closing_it_again_changes_nothing() -> None:
 def test_without_slots_there_are_no_sessions() -> None:
     cache = Cache(slots=0)
     assert cache.create(5) == NO_SESSION
-    assert cache.create(5, is_privileged=True) == NO_SESSION
+
+
+def test_place_that_was_taken_while_a_session_was_filled_is_not_taken_twice() -> None:
+    cache = Cache(slots=1)
+    session = cache.sessions.begin(5, uses_topic_ids=False)
+    assert session is not None
+    first = cache.create(5)
+    session.ask("t", [asked(index) for index in range(5)])
+    assert cache.sessions.add(session) == NO_SESSION
+    assert (cache.has(first), cache.sessions.partition_count) == (True, 5)
 
 
 def test_young_sessions_in_use_do_not_give_way() -> None:
@@ -175,29 +183,6 @@ def test_size_that_counts_is_that_of_the_last_use() -> None:
     assert [cache.has(one) for one in (first, second)] == [True, False]
 
 
-def test_followers_displace_consumers_but_not_each_other() -> None:
-    cache = Cache(slots=3)
-    large, small = cache.create(9), cache.create(8)
-    follower = cache.create(1, is_privileged=True)
-    assert cache.create(1, is_privileged=True) != NO_SESSION
-    assert [cache.has(one) for one in (large, small, follower)] == [True, False, True]
-    assert cache.create(1, is_privileged=True) != NO_SESSION
-    assert not cache.has(large)
-    # Three followers, all young.
-    assert cache.create(100, is_privileged=True) == NO_SESSION
-    assert cache.create(100) == NO_SESSION
-
-
-def test_old_follower_gives_way_to_a_larger_one_only() -> None:
-    cache = Cache(slots=1)
-    follower = cache.create(5, is_privileged=True)
-    cache.clock.advance(OLD_MS)
-    cache.use(follower)
-    assert cache.create(100) == NO_SESSION
-    assert cache.create(5, is_privileged=True) == NO_SESSION
-    assert cache.create(6, is_privileged=True) != NO_SESSION
-
-
 def test_client_with_a_session_per_poll_drives_nobody_out() -> None:
     """Those that use theirs keep it, however many are opened and left behind."""
     cache = Cache(slots=10)
@@ -236,12 +221,11 @@ def test_sessions_that_change_all_the_time_leave_nothing_behind() -> None:
     for number in range(1000):
         for one in ids:
             cache.use(one, grow_to=2 + number % 3, shrink_to=1 + number % 3)
-    for heap in (cache.sessions._evictable._heap, cache.sessions._evictable_by_privileged._heap):
-        assert len(heap) <= 4 * 2 + fetch_sessions._HEAP_SLACK
+    assert len(cache.sessions._evictable._heap) <= 4 * 2 + fetch_sessions._HEAP_SLACK
 
 
 def test_partition_with_records_goes_to_the_end() -> None:
-    session = FetchSession(1, False, False, 0.0)
+    session = FetchSession(1, False, 0.0)
     session.ask("t", [asked(index) for index in range(3)])
     first = session.partitions["t", 0]
     session.move_to_end(first)
@@ -270,7 +254,7 @@ def test_partition_of_a_session_is_as_small_as_the_bound_believes() -> None:
     tracemalloc.start()
     try:
         before, _ = tracemalloc.get_traced_memory()
-        session = FetchSession(1, False, False, 0.0)
+        session = FetchSession(1, False, 0.0)
         session.ask("t", (asked(index, 10_000 + index) for index in range(10_000)))
         for cached in session.partitions.values():
             cached.tell(1000 + cached.fetch_offset, 1000 + cached.fetch_offset, 500 + cached.fetch_offset)
@@ -285,38 +269,34 @@ class NaiveCache:
 
     def __init__(self, slots: int) -> None:
         self.slots = slots
-        # name -> [is privileged, size at the last use, created, last used, use number]
+        # name -> [size at the last use, created, last used, use number]
         self.kept: dict[int, list[int]] = {}
         self.uses = 0
 
-    def create(self, name: int, is_privileged: bool, size: int, now_ms: int, rank: Callable[[int], int]) -> bool:
-        if len(self.kept) >= self.slots and not self._evict(is_privileged, size, now_ms, rank):
+    def create(self, name: int, size: int, now_ms: int, rank: Callable[[int], int]) -> bool:
+        if len(self.kept) >= self.slots and not self._evict(size, now_ms, rank):
             return False
-        self.kept[name] = [is_privileged, size, now_ms, now_ms, self.uses]
+        self.kept[name] = [size, now_ms, now_ms, self.uses]
         self.uses += 1
         return True
 
     def use(self, name: int, size: int, now_ms: int) -> None:
-        self.kept[name][1] = size
-        self.kept[name][3:] = [now_ms, self.uses]
+        self.kept[name][0] = size
+        self.kept[name][2:] = [now_ms, self.uses]
         self.uses += 1
 
-    def _evict(self, is_privileged: bool, size: int, now_ms: int, rank: Callable[[int], int]) -> bool:
+    def _evict(self, size: int, now_ms: int, rank: Callable[[int], int]) -> bool:
         if not self.kept:
             return False
-        oldest = min(self.kept, key=lambda name: self.kept[name][4])
-        if now_ms - self.kept[oldest][3] > EVICTION_MS_MIN:
+        oldest = min(self.kept, key=lambda name: self.kept[name][3])
+        if now_ms - self.kept[oldest][2] > EVICTION_MS_MIN:
             del self.kept[oldest]
             return True
-        open_to_it = [
-            name
-            for name, (privileged, _, created, used, _) in self.kept.items()
-            if used - created > EVICTION_MS_MIN or (is_privileged and not privileged)
-        ]
+        open_to_it = [name for name, (_, created, used, _) in self.kept.items() if used - created > EVICTION_MS_MIN]
         if not open_to_it:
             return False
-        least = min(open_to_it, key=lambda name: (self.kept[name][0], self.kept[name][1], rank(name)))
-        if (is_privileged, size) <= (bool(self.kept[least][0]), self.kept[least][1]):
+        least = min(open_to_it, key=lambda name: (self.kept[name][0], rank(name)))
+        if size <= self.kept[least][0]:
             return False
         del self.kept[least]
         return True
@@ -324,7 +304,7 @@ class NaiveCache:
 
 _EVENTS = st.lists(
     st.one_of(
-        st.tuples(st.just("create"), st.booleans(), st.integers(1, 6)),
+        st.tuples(st.just("create"), st.none(), st.integers(1, 6)),
         st.tuples(st.just("use"), st.integers(0, 7), st.integers(1, 6)),
         st.tuples(st.just("wait"), st.sampled_from([1, 30_000, 90_000, EVICTION_MS_MIN]), st.none()),
         st.tuples(st.just("close"), st.integers(0, 7), st.none()),
@@ -340,8 +320,8 @@ def test_those_that_give_way_are_those_of_the_plain_rule(slots: int, events: lis
     for number, (what, which, size) in enumerate(events):
         alive = sorted(naive.kept)
         if what == "create":
-            session_id = cache.create(size, is_privileged=bool(which))
-            assert bool(session_id) == naive.create(number, bool(which), size, now_ms, lambda name: ids[name])
+            session_id = cache.create(size)
+            assert bool(session_id) == naive.create(number, size, now_ms, lambda name: ids[name])
             if session_id:
                 ids[number] = session_id
         elif what == "wait":
@@ -356,4 +336,4 @@ def test_those_that_give_way_are_those_of_the_plain_rule(slots: int, events: lis
             cache.sessions.close(ids[name])
             del naive.kept[name]
         assert {name for name in ids if cache.has(ids[name])} == set(naive.kept)
-        assert cache.sessions.partition_count == sum(one[1] for one in naive.kept.values())
+        assert cache.sessions.partition_count == sum(one[0] for one in naive.kept.values())

@@ -1,6 +1,7 @@
 """OffsetCommit by name and by id, and when it is answered."""
 
 import asyncio
+from collections.abc import Awaitable
 
 import pytest
 
@@ -85,8 +86,10 @@ def test_commit_is_answered_once_the_log_has_committed() -> None:
     world.log.is_holding = True
 
     async def scenario() -> OffsetCommitResponse:
-        waiting = handle(context_of(world, 9), request(topic("t", 0)))
-        assert isinstance(waiting, asyncio.Future)
+        answer = handle(context_of(world, 9), request(topic("t", 0)))
+        assert isinstance(answer, Awaitable)
+        waiting = asyncio.ensure_future(answer)
+        await asyncio.sleep(0)
         assert not waiting.done()
         world.log.release()
         response: OffsetCommitResponse = await asyncio.wait_for(waiting, 5)

@@ -49,7 +49,9 @@ FOREIGN = [
 
 @pytest.mark.parametrize("host", OURS)
 def test_hosts_that_are_ours(host: str) -> None:
-    Guard(frozenset({LISTED, "null"}), is_loopback=True).check(make_mocked_request("GET", "/rooms", headers={hdrs.HOST: host}))
+    Guard(frozenset({LISTED, "null"}), is_loopback=True).check(
+        make_mocked_request("GET", "/rooms", headers={hdrs.HOST: host})
+    )
 
 
 @pytest.mark.parametrize("host", FOREIGN)

@@ -113,7 +113,9 @@ async def test_lines_and_sockets_refuse_it_and_go_on(tmp_path: Path, raw: bytes)
         assert refused["error"]["code"] == "InvalidEvent"
         assert refused["error"]["message"].startswith("data")
         async with room_socket(http.port) as socket:
-            body = b'{"command":"stream.publish","request_id":1,"payload":{"room":"r","event_type":"e","data":%b}}' % raw
+            body = (
+                b'{"command":"stream.publish","request_id":1,"payload":{"room":"r","event_type":"e","data":%b}}' % raw
+            )
             await socket.connection.send(body.decode())
             told = await socket.receive()
             assert told["error"]["code"] == "InvalidEvent"

@@ -26,9 +26,7 @@ _LOCATED_BYTES_MAX = 64 * 1024
 _DIGITS = b"0123456789"
 _OPENING, _CLOSING = b"[{", b"]}"
 # Digits and the sign of an exponent as 0, E as e: a number that might be too large becomes `0e000` or a run of zeros.
-_AS_ZEROS = bytes(
-    ord("0") if byte in _DIGITS + b"+" else ord("e") if byte == ord("E") else byte for byte in range(256)
-)
+_AS_ZEROS = bytes(ord("0") if byte in _DIGITS + b"+" else ord("e") if byte == ord("E") else byte for byte in range(256))
 _LARGE_EXPONENT = b"0e000"
 _LONG_RUN = b"0" * _SAFE_DIGITS
 _NUMBERS_ALONE = bytes(byte if byte in _DIGITS + b".eE+-" else ord(" ") for byte in range(256))

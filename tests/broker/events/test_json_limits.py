@@ -118,8 +118,9 @@ def test_bytes_that_are_not_utf_8_are_named_by_their_place() -> None:
 
 
 NUMBERS = st.builds(
-    lambda sign, digits, zeros, fraction, exponent: f"{sign}{digits}{'0' * zeros if digits != '0' else ''}"
-    f"{fraction}{exponent}".encode(),
+    lambda sign, digits, zeros, fraction, exponent: (
+        f"{sign}{digits}{'0' * zeros if digits != '0' else ''}{fraction}{exponent}".encode()
+    ),
     st.sampled_from(["", "-"]),
     st.integers(0, 10**6).map(str),
     st.sampled_from([0, 3, 190, 300, 4200, 4301]),
@@ -129,9 +130,11 @@ NUMBERS = st.builds(
 TEXTS = st.text(st.sampled_from('1e0+[]{}"\\,:x'), max_size=20).map(lambda text: json.dumps(text).encode())
 VALUES = st.recursive(
     NUMBERS | TEXTS | st.sampled_from([b"true", b"false", b"null"]),
-    lambda below: st.lists(below, max_size=4).map(lambda parts: b"[%b]" % b",".join(parts))
-    | st.lists(st.tuples(TEXTS, below), max_size=4).map(
-        lambda pairs: b"{%b}" % b", ".join(b"%b: %b" % pair for pair in pairs)
+    lambda below: (
+        st.lists(below, max_size=4).map(lambda parts: b"[%b]" % b",".join(parts))
+        | st.lists(st.tuples(TEXTS, below), max_size=4).map(
+            lambda pairs: b"{%b}" % b", ".join(b"%b: %b" % pair for pair in pairs)
+        )
     ),
     max_leaves=8,
 )

@@ -1,0 +1,46 @@
+"""The form of a Fetch request: whether it is large, names a partition twice, or names what cannot exist."""
+
+from kwire.broker.chunking import spread
+from kwire.broker.topics import NAME_LENGTH_MAX
+from kwire.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+
+# More topics and partitions than these are looked through in several turns of the loop.
+NAMED_AT_ONCE_MAX = 1_000
+
+
+def is_large(request: FetchRequest) -> bool:
+    count = 0
+    for asked in request.topics:
+        count += 1 + len(asked.partitions)
+    for gone in request.forgotten_topics_data:
+        count += 1 + len(gone.partitions)
+    return count > NAMED_AT_ONCE_MAX
+
+
+def weight(asked: FetchTopic) -> int:
+    return 1 + len(asked.partitions)
+
+
+def has_overlong_names(topics: list[FetchTopic]) -> bool:
+    """No topic has such a name, so a session would only remember it: megabytes of them, from a hostile reader."""
+    return any(len(asked.topic) > NAME_LENGTH_MAX for asked in topics)
+
+
+def has_repeats(topics: list[FetchTopic], by_id: bool) -> bool:
+    for asked in topics:
+        partitions = asked.partitions
+        if len(partitions) > 1 and len({one.partition for one in partitions}) < len(partitions):
+            return True
+    return len(topics) > 1 and len({asked.topic_id if by_id else asked.topic for asked in topics}) < len(topics)
+
+
+async def without_repeats(topics: list[FetchTopic], by_id: bool) -> list[FetchTopic]:
+    """Each partition where it was named first, with what was said of it last."""
+    merged: dict[str | bytes, tuple[FetchTopic, dict[int, FetchPartition]]] = {}
+    async for asked in spread(topics):
+        _, partitions = merged.setdefault(asked.topic_id if by_id else asked.topic, (asked, {}))
+        async for one in spread(asked.partitions):
+            partitions[one.partition] = one
+    async for asked, partitions in spread(merged.values()):
+        asked.partitions = list(partitions.values())
+    return [asked for asked, _ in merged.values()]

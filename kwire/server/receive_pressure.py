@@ -1,0 +1,78 @@
+"""What happens when the memory for requests is used up: connections that hold it without progress give it up first.
+
+While there is memory a client may send a request as slowly as it likes. As soon as another connection cannot be read
+for want of memory, unfinished requests are given up that arrive with less than `kwire.receive.rate.min` bytes a second,
+measured over `kwire.receive.window.ms`: the slowest first, and no more of them than the others need. If that is not
+enough, those are given up that have waited for memory themselves for at least as long: requests that are all half there
+would wait for each other.
+"""
+
+from typing import NamedTuple
+
+from kwire.server.kafka import KafkaConnection, Shared
+
+
+class _Progress(NamedTuple):
+    """How an unfinished request arrives. `rate` is that of the last whole window, None before its end."""
+
+    began: float
+    received_bytes: int
+    rate: float | None
+
+
+class ReceivePressure:
+    """Watches unfinished requests; `check` is called about once a second."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+        self._progress: dict[KafkaConnection, _Progress] = {}
+
+    def check(self, now: float) -> None:
+        window_s = self._shared.network.receive_window_ms / 1000
+        progress: dict[KafkaConnection, _Progress] = {}
+        for connection in self._shared.connections:
+            if not connection.is_receiving:
+                continue
+            received_bytes = connection.reader.received_bytes
+            known = self._progress.get(connection)
+            if known is None:
+                known = _Progress(now, received_bytes, None)
+            elif now - known.began >= window_s:
+                known = _Progress(now, received_bytes, (received_bytes - known.received_bytes) / (now - known.began))
+            progress[connection] = known
+        self._progress = progress
+        if self._shared.starved:
+            self._relieve()
+
+    def _relieve(self) -> None:
+        slow = self._slow_connections()
+        for starved in tuple(self._shared.starved):
+            while not starved.reader.has_room:
+                # The share of its address is used up if the memory as such is not: then others have nothing to give.
+                account = starved.reader.account if starved.reader.has_memory else None
+                victim = next(
+                    (one for one in slow if one is not starved and account in (None, one.reader.account)), None
+                )
+                if victim is None:
+                    break
+                slow.remove(victim)
+                self._shared.metrics.connections_failed += 1
+                self._shared.complaints.add(
+                    "closing the connection from %s: its unfinished request holds %d bytes that others need, and "
+                    "arrives with less than kwire.receive.rate.min=%d bytes a second",
+                    victim.client_host,
+                    victim.reader.held_bytes,
+                    self._shared.network.receive_rate_min,
+                )
+                victim.give_up()
+            starved.try_reading()
+
+    def _slow_connections(self) -> list[KafkaConnection]:
+        """Those that may be given up, in the order in which they are."""
+        rate_min = self._shared.network.receive_rate_min
+        rates = [
+            (connection.reader.is_starved, progress.rate, -connection.reader.held_bytes, connection)
+            for connection, progress in self._progress.items()
+            if progress.rate is not None and progress.rate < rate_min
+        ]
+        return [connection for *_, connection in sorted(rates, key=lambda one: one[:3])]
