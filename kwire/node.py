@@ -8,7 +8,6 @@ import logging
 import os
 import uuid
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from kwire.broker.cleaning import Cleaning
@@ -56,6 +55,7 @@ from kwire.metrics import LoopMetrics, ServerMetrics, StreamMetrics
 from kwire.server.kafka import Shared
 from kwire.server.listener import Door, Sweep
 from kwire.server.stalls import StallProbe
+from storage.background import BackgroundThreads
 from storage.directories import LogDirectories
 from storage.errors import StorageError
 from storage.files import Files
@@ -72,7 +72,6 @@ log = logging.getLogger("kwire.node")
 
 NODE_KEY = "node"
 JOURNAL_NAME = "metastore.journal"
-BACKGROUND_THREADS = 2
 DRAIN_POLL_SECONDS = 0.02
 REMOVED_SHOWN_MAX = 20
 # What is loaded, in a thread, once Kafka's clients are served: with the second comes the first.
@@ -86,14 +85,14 @@ class Node:
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self._threads = ThreadPoolExecutor(BACKGROUND_THREADS, thread_name_prefix="storage")
+        self._background = BackgroundThreads(_logged)
         self._files = Files()
         self._descriptors = Descriptors(current_limit(), config.log.open_max)
         self._is_ready = False
         self.http: HttpServer | None = None
         self._webhooks: WebhookDelivery | None = None
         self._store = LogDirectories(
-            [str(path) for path in config.log.data_dirs], self._files, self._in_background, config.log.reserve_bytes
+            [str(path) for path in config.log.data_dirs], self._files, self._background, config.log.reserve_bytes
         )
 
     async def start(self) -> None:
@@ -236,7 +235,7 @@ class Node:
                 is_short_of_descriptors=lambda: self._descriptors.is_log_short,
             ),
             retention=Retention(
-                topics, clock, self._in_background, config.retention_check_interval_ms, self._store, self._files
+                topics, clock, self._background, config.retention_check_interval_ms, self._store, self._files
             ),
             cleaning=Cleaning(topics, clock, worker, config, self._files),
             scrub=Scrub(topics, clock, worker, config),
@@ -355,7 +354,7 @@ class Node:
         self._cold_reads.close()
         await self._room_cleanup.hand_over(self._metastore)
         await self._keepers.close()
-        self._threads.shutdown(wait=True)
+        self._background.close()
         self._store.close()
         self._metastore.close()
 
@@ -426,9 +425,6 @@ class Node:
             offsets_retention_check_interval_ms=groups.offsets_retention_check_interval_ms,
             offsets_topic_num_partitions=len(offsets.partitions) if offsets else groups.offsets_partition_count,
         )
-
-    def _in_background(self, work: Callable[[], None]) -> None:
-        self._threads.submit(_logged, work)
 
 
 def _report(folder: str, found: Log) -> None:

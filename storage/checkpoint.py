@@ -197,6 +197,14 @@ class CheckpointFile:
         with self._lock:
             yield self._written != _RETIRED
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether another thread is at work on it just now; a write would wait for the disk."""
+        is_free = self._lock.acquire(blocking=False)
+        if is_free:
+            self._lock.release()
+        return not is_free
+
     def retire(self) -> None:
         """Let nothing through any more."""
         with self._lock:

@@ -501,7 +501,7 @@ class Log(DurableLog):
                 self._checkpoint_file.log_start_offset = start_before
                 if not isinstance(error, StorageFailed):  # else the files may be gone: a seal would make empty ones
                     for segment in gone:
-                        segment.stop_seal(is_stopped=False)
+                        segment.stop_work(is_stopped=False)
                 self._after_failed_swap(error)
                 if start < start_before:
                     self._checkpoint_start_later()  # the start that the cut asked for may be on file
@@ -522,7 +522,7 @@ class Log(DurableLog):
             return gone
 
         for segment in gone:
-            segment.stop_seal()
+            segment.stop_work()
         is_less_clean = self.clean_upto > end_offset
         new_sizes = dict.fromkeys(manifest.add, last.size_bytes) if last is not None else {}
         self._swap = SegmentSwap(self._files, manifest, new_sizes, self._checkpoint_file, checkpoint, end)
@@ -561,6 +561,7 @@ class Log(DurableLog):
             or self.synced_offset < self.log_end_offset
             or any(segment.is_seal_pending for segment in self._segments)
             or self._still_there()
+            or self._checkpoint_file.is_busy
         ):
             return False
         extent = self.log_start_offset, self.log_end_offset, self.clean_upto

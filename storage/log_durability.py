@@ -439,6 +439,15 @@ class DurableLog(ReadableLog):
         finally:
             self._shut_down()
 
+    def end_background_work(self) -> None:
+        """Wait until no job is at work on the files, and let none begin: for a log that is about to be deleted.
+
+        In any thread, so that :meth:`close` on the log's own need not wait for a sync.
+        """
+        self._checkpoint_file.retire()
+        for segment in (*self._segments, *self._dropped):
+            segment.stop_work()
+
     def _shut_down(self) -> None:
         self._refusal = LogClosed(f"{self._directory} is closed")
         self._checkpoint_file.retire()

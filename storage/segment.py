@@ -19,6 +19,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
+from storage.background import space_threads
 from storage.errors import DiskFailure, LogClosed, disk_errors
 from storage.files import Files
 from storage.index import BLOCK_ENTRIES, ENTRY_BYTES, SparseIndex
@@ -38,15 +39,15 @@ class LogSegment(ReadableSegment):
     """See the module's words. Bytes below ``synced_bytes`` are durable."""
 
     __slots__ = (
-        "_background",
         "_half_step_bytes",
         "_is_kept_open",
-        "_is_seal_stopped",
+        "_is_work_stopped",
         "_limit_bytes",
         "_prepared_capacity",
         "_preparing_from",
         "_pwrite",
         "_remove_files",
+        "_reserve_space",
         "_room",
         "_spoiled_end",
         "_step_bytes",
@@ -70,7 +71,7 @@ class LogSegment(ReadableSegment):
         super().__init__(
             directory, base_offset, files, index_interval_bytes=index_interval_bytes, created_ms=created_ms
         )
-        self._background = background
+        self._reserve_space = space_threads(background)
         self._pwrite = files.pwrite
         self._limit_bytes = limit_bytes
         self.synced_bytes = 0
@@ -79,7 +80,7 @@ class LogSegment(ReadableSegment):
         self.is_deleted = False
         self._remove_files: Callable[[], None] | None = None
         self._is_kept_open = False
-        self._is_seal_stopped = False
+        self._is_work_stopped = False
         # Bytes up to _room are appended without a second thought; beyond it _make_room looks what is to do.
         self._room = 0
         self._step_bytes = STEP_BYTES_MIN
@@ -211,7 +212,9 @@ class LogSegment(ReadableSegment):
 
         def prepare() -> None:
             with self._lock:
-                if self._is_closed or self.is_sealed or self._fd < 0 or self._capacity != start:
+                if self._is_closed or self._is_work_stopped or self.is_sealed or self._fd < 0:
+                    return
+                if self._capacity != start:
                     return
                 try:
                     self._files.fallocate(self._fd, start, target - start)
@@ -220,7 +223,7 @@ class LogSegment(ReadableSegment):
                 self._prepared_capacity = target
 
         with suppress(RuntimeError):  # no thread to be had: the append that needs the space makes it
-            self._background(prepare)
+            self._reserve_space(prepare)
 
     def set_limits(self, limit_bytes: int, index_interval_bytes: int) -> None:
         self._limit_bytes = limit_bytes
@@ -271,15 +274,15 @@ class LogSegment(ReadableSegment):
             self._clear_spoiled()
         return self.index, self.max_timestamp
 
-    def stop_seal(self, *, is_stopped: bool = True) -> None:
-        """From here on a seal that is still in work does not open the files: others may get their names."""
+    def stop_work(self, *, is_stopped: bool = True) -> None:
+        """From here on no job in the background touches the files: others may get their names."""
         with self._lock:
-            self._is_seal_stopped = is_stopped
+            self._is_work_stopped = is_stopped
 
     def _finish_seal(self, index: SparseIndex, max_timestamp: int, aborted: bytes | None) -> bool:
         with disk_errors(f"seal {self.path}"):
             with self._lock:
-                if self._is_seal_stopped:
+                if self._is_work_stopped:
                     return False
                 if self._is_closed:
                     return True

@@ -323,6 +323,10 @@ class Topics:
                 self._live.pop(topic.name, None)
                 self._live_by_id.pop(topic.topic_id, None)
             self.deletion_count += 1
+            opened = [partition.log for partition in leaving if partition.is_open]
+            if opened:
+                # What is at work on their files may wait for the disk; the loop does not.
+                await asyncio.to_thread(_end_background_work, opened)
             for number, partition in enumerate(leaving, start=1):
                 self._delete_log(partition)
                 if number % DELETIONS_PER_TURN == 0:
@@ -542,6 +546,12 @@ def check_partition_count(count: int) -> None:
         raise KafkaError(
             ErrorCode.INVALID_PARTITIONS, f"Number of partitions must be from 1 to {PARTITIONS_MAX}, not {count}."
         )
+
+
+def _end_background_work(logs: Sequence[Log]) -> None:
+    """In a thread."""
+    for one in logs:
+        one.end_background_work()
 
 
 def _folder(partition: Partition) -> str:
