@@ -120,7 +120,7 @@ class Node:
         self.event_files = await self._open_event_files(topics, directory_id)
         definitions = GroupDefinitions(self._metastore)
         groups = GroupCoordinator(
-            log=CoordinatorLog(topics, OFFSETS_TOPIC),
+            log=CoordinatorLog(topics, OFFSETS_TOPIC, self._cold_reads),
             clock=clock,
             call_later=asyncio.get_running_loop().call_later,
             settings=self._group_settings(topics),
@@ -187,7 +187,7 @@ class Node:
         # An id's place is its hash modulo the partitions the topic was made with, whatever is configured by now.
         known = topics.get(TRANSACTIONS_TOPIC)
         return TransactionCoordinator(
-            log=CoordinatorLog(topics, TRANSACTIONS_TOPIC),
+            log=CoordinatorLog(topics, TRANSACTIONS_TOPIC, self._cold_reads),
             clock=clock,
             call_later=asyncio.get_running_loop().call_later,
             settings=TransactionSettings(

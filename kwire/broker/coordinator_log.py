@@ -1,9 +1,18 @@
 """The internal topic a coordinator writes its decisions to, as the coordinator sees it: shards, keys and values."""
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
-from kwire.broker.internal_records import KeyValue, PendingRecord, Replayed, Transaction, TransactionEnd
+from kwire.broker.cold_reads import ColdReads
+from kwire.broker.internal_records import (
+    PAUSED,
+    KeyValue,
+    Paused,
+    PendingRecord,
+    Replayed,
+    Transaction,
+    TransactionEnd,
+)
 from kwire.broker.partition import OnReached, Partition
 from kwire.broker.topics import Topics
 from storage.batch import BatchHeader, Record, build_batch, parse_header, read_records
@@ -20,9 +29,11 @@ _CONTROL_KEY = struct.Struct(">hh")
 class CoordinatorLog:
     """One internal topic; a shard is one of its partitions."""
 
-    def __init__(self, topics: Topics, topic_name: str) -> None:
+    def __init__(self, topics: Topics, topic_name: str, cold_reads: ColdReads | None = None) -> None:
+        """With ``cold_reads`` a replay pauses where it would wait for the disk; else it waits."""
         self._topics = topics
         self._topic_name = topic_name
+        self._cold_reads = cold_reads
 
     def append(self, shard: int, records: Sequence[KeyValue], now_ms: int) -> int:
         """Append all records as one batch, through the same door as everybody; the offset behind them."""
@@ -57,8 +68,11 @@ class CoordinatorLog:
     def on_synced(self, shard: int, offset: int, call: OnReached) -> None:
         self._partition(shard).on_synced(offset, call)
 
-    def replay(self, shard: int) -> Iterator[Replayed]:
-        """Every record from the beginning, in order, and the ends of transactions where they lie."""
+    def replay(self, shard: int) -> Iterator[Replayed | Paused]:
+        """Every record from the beginning, in order, and the ends of transactions where they lie.
+
+        Meets :data:`PAUSED` where the next ones are not in memory yet.
+        """
         topic = self._topics.get(self._topic_name)
         partition = topic.partition(shard) if topic else None
         if partition is None:
@@ -69,7 +83,10 @@ class CoordinatorLog:
             raise DamagedLog(f"{self._topic_name}-{shard} cannot be read to its end")
         offset = log.log_start_offset
         while offset < partition.high_watermark:
-            view = partition.read(offset, REPLAY_BYTES).view
+            yield from self._warmed(partition.cold_start(offset))
+            read = partition.read(offset, REPLAY_BYTES)
+            yield from self._warmed(None if read.is_warm() else read.warm_up)
+            view = read.view
             if not view:
                 # A gap that compaction left before something damaged: there is no way on.
                 raise DamagedLog(f"{self._topic_name}-{shard} cannot be read from offset {offset} on")
@@ -79,6 +96,17 @@ class CoordinatorLog:
                 behind = position + header.size_bytes
                 yield from _replayed(header, view[position:behind])
                 position, offset = behind, header.last_offset + 1
+
+    def _warmed(self, warm_up: Callable[[], None] | None) -> Iterator[Paused]:
+        """Pauses until a thread has brought into memory what the loop is about to touch. Raises what that raised."""
+        if warm_up is None or self._cold_reads is None:
+            return
+        outcome: list[BaseException | None] = []
+        self._cold_reads.begin(warm_up, outcome.append)
+        while not outcome:
+            yield PAUSED
+        if outcome[0] is not None:
+            raise outcome[0]
 
     def plain_records(self, shard: int) -> Iterator[KeyValue]:
         """The same for a topic that nobody writes to in transactions."""

@@ -29,5 +29,11 @@ class TransactionEnd(Struct, frozen=True, gc=False):
     is_commit: bool
 
 
+class Paused(Struct, frozen=True):
+    """The next records are being read from the disk: the replay goes on when it is asked again, a moment later."""
+
+
+PAUSED = Paused()
+
 # Plain records are plain pairs: a replay has very many of them.
 Replayed = KeyValue | PendingRecord | TransactionEnd

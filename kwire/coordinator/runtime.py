@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
 from kwire.broker.internal_records import KeyValue as KeyValue
-from kwire.broker.internal_records import PendingRecord, Replayed, TransactionEnd
+from kwire.broker.internal_records import Paused, PendingRecord, Replayed, TransactionEnd
 from kwire.broker.internal_records import Transaction as Transaction
 from kwire.broker.partition import code_of
 from kwire.clock import Clock
@@ -151,7 +151,7 @@ class CoordinatorLog(Protocol):
         """The same when it is on disk, also where the topic promises less."""
         ...
 
-    def replay(self, shard: int) -> Iterator[Replayed]: ...
+    def replay(self, shard: int) -> Iterator[Replayed | Paused]: ...
 
 
 class Timer(Protocol):
@@ -193,7 +193,7 @@ class _Shard(Generic[M]):
         self.index = index
         self.machine = machine
         self.is_loaded = False
-        self.replay: Iterator[Replayed] | None = None
+        self.replay: Iterator[Replayed | Paused] | None = None
         # Ends of transactions that came while the shard was being loaded.
         self.endings: list[_Ending] = []
         # Behind the last record appended since the replay, and how far those are known to be committed.
@@ -346,6 +346,8 @@ class CoordinatorRuntime(Generic[M]):
             for one in shard.replay:
                 if isinstance(one, tuple):
                     shard.machine.apply(*one)
+                elif isinstance(one, Paused):
+                    return False
                 else:
                     _apply_of_transaction(shard.machine, one)
                 if self._clock.monotonic() >= turn_end:
