@@ -3,6 +3,9 @@
 They are answered as every refusal is, as JSON, and are not worth a traceback in the log: anybody can send them. When
 they come in the middle of a body, whoever reads that body is told; aiohttp (3.14) would let it wait for a rest that
 never comes.
+
+A compressed body that was not read to its end is dropped: aiohttp would read the rest before it closes the connection,
+and so decompress it, without giving others their turn.
 """
 
 import asyncio
@@ -14,7 +17,11 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_protocol import RequestHandler, _ErrInfo
 
+from kwire.web.decompression import is_compressed
 from kwire.web.errors import BadRequest, error_answer
+
+# How long a connection stays open whose compressed body is not read any further.
+UNREAD_SECONDS = 1.0
 
 log = logging.getLogger("kwire.server")
 
@@ -39,6 +46,16 @@ class HttpConnection(RequestHandler):
             request = self._current_request
             if request is not None and not request.content.is_eof():
                 request.content.set_exception(web.RequestPayloadError("the body is no HTTP"))
+
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        if is_compressed(request.content) and not request.content.is_eof():
+            resp.force_close()
+            # From here on what comes is not looked at. The client has a moment to read the answer.
+            self.close()
+            self._lingering_time = UNREAD_SECONDS
+        return await super().finish_response(request, resp, start_time)
 
     def log_exception(self, *args: Any, **kw: Any) -> None:
         if isinstance(kw.get("exc_info"), HttpProcessingError | web.RequestPayloadError):

@@ -5,12 +5,15 @@ taken for JSON: those are what a page of another site can send without being ask
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import msgspec
 from aiohttp import hdrs, web
 
 from kwire.broker.events.json_limits import DEPTH_MAX
+from kwire.web.body_bounds import check_values
+from kwire.web.decompression import check_expansion, is_compressed
 from kwire.web.errors import BadRequest, BodyTooLarge, Refusal, UnsupportedMediaType
 from kwire.web.safety import is_trusted
 from kwire.web.whole_numbers import decoded_anyway
@@ -41,12 +44,10 @@ async def raw_body_of(request: web.Request) -> bytes:
             raw = content.read_nowait()
             if len(raw) > request.client_max_size:
                 raise _too_large(request)
+            check_expansion(content, len(raw))
             return raw
         async with asyncio.timeout(BODY_TIMEOUT_S):
-            return await request.read()
-    except web.HTTPRequestEntityTooLarge:
-        # The rest is still on its way; the answer ends the connection instead of reading it.
-        raise _too_large(request) from None
+            return await _rest_of(request)
     except TimeoutError:
         raise Refusal("the body did not come in time", code="RequestTimeout", status=408) from None
     except web.RequestPayloadError:
@@ -54,16 +55,40 @@ async def raw_body_of(request: web.Request) -> bytes:
         raise BadRequest("the body is broken off, or not encoded as the request says", code="InvalidBody") from None
 
 
+async def _rest_of(request: web.Request) -> bytes:
+    content, body = request.content, bytearray()
+    while data := await content.readany():
+        body += data
+        if len(body) > request.client_max_size:
+            raise _too_large(request)
+        if is_compressed(content):
+            check_expansion(content, len(body))
+            # The next step of decompression is at hand without waiting.
+            await asyncio.sleep(0)
+    return bytes(body)
+
+
 def _too_large(request: web.Request) -> BodyTooLarge:
     return BodyTooLarge(f"a body may have {request.client_max_size} bytes", limit=request.client_max_size)
 
 
 def decoded(raw: bytes | memoryview, shape: type[T]) -> T:
-    """One JSON text as a typed value. There are only so many shapes, so a decoder is made once for each."""
+    """One JSON text without events as a typed value."""
+    return checked_and_decoded(raw, shape, check_values)
+
+
+def checked_and_decoded(
+    raw: bytes | memoryview, shape: type[T], check: Callable[[bytes | bytearray | memoryview], None]
+) -> T:
+    """One JSON text as a typed value, after a check that bounds how long that takes (`body_bounds`).
+
+    The number of shapes is small, so each decoder is made once.
+    """
     decoder = _decoders.get(shape)
     if decoder is None:
         decoder = _decoders[shape] = msgspec.json.Decoder(shape)
     try:
+        check(raw)
         found: T
         try:
             found = decoder.decode(raw)

@@ -1,5 +1,7 @@
-"""Every HTTP endpoint that stores JSON refuses what a reader could not read, and names the field; readers of values that
-came in another way get past them."""
+"""Every HTTP endpoint that stores JSON refuses what a reader could not read, and names the field.
+
+Readers of values that came in another way get past them.
+"""
 
 import base64
 import json

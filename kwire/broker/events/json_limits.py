@@ -1,11 +1,11 @@
 """What JSON may hold so that readers can read it: integers of 4,300 digits, numbers within a double, bounded nesting.
 
 The grammar of JSON allows more. Python refuses a longer integer and nesting beyond its recursion limit; Go, Rust and
-msgspec refuse a number like 1e400, and Python and JavaScript read it as Infinity, which cannot be written again. One such
-value would stop every reader at its offset.
+msgspec refuse a number like 1e400, and Python and JavaScript read it as Infinity, which cannot be written again. One
+such value would stop every reader at its offset.
 
-The checks run on the bytes of a value whose grammar was checked. Only a value that might break a limit is looked at more
-closely, which takes at most some 25 ms for each megabyte.
+The checks run on the bytes of a value whose grammar was checked. Only a value that might break a limit is looked at
+more closely, which takes at most some 25 ms for each megabyte.
 """
 
 import json
@@ -41,7 +41,7 @@ def is_within_limits(raw: bytes) -> bool:
 
 
 def limit_broken(raw: bytes, field: str) -> str:
-    """Which limit a JSON value breaks that is not within them, as a sentence that begins with the place of the fault."""
+    """Which limit a JSON value breaks that is not within them: a sentence that begins with the place of the fault."""
     if _has_large_number(raw):
         place = _place_of_large_number(raw, field) if len(raw) <= _LOCATED_BYTES_MAX else field
         return (

@@ -18,8 +18,8 @@ from kwire.broker.events.json_text import checked_json
 from kwire.broker.store.commit import event_id_texts
 from kwire.broker.store.event_store import EVENTS_MAX, EVENTS_PER_TURN, EventDraft
 from kwire.errors import StreamError
-from kwire.web.bodies import check_is_json, decoded, json_answer, raw_body_of
-from kwire.web.body_bounds import check_objects
+from kwire.web.bodies import check_is_json, checked_and_decoded, json_answer, raw_body_of
+from kwire.web.body_bounds import check_objects, check_stored_events
 from kwire.web.event_json import MetadataName
 from kwire.web.route import JSON, Answer, Route
 from kwire.web.safety import check_name
@@ -85,7 +85,7 @@ async def publish(services: WebServices, request: web.Request) -> web.Response:
     check_is_json(request)
     raw = await raw_body_of(request)
     check_objects(raw)
-    asked: EventToPublish | list[EventToPublish] = decoded(raw, ONE_OR_MANY)
+    asked: EventToPublish | list[EventToPublish] = checked_and_decoded(raw, ONE_OR_MANY, check_stored_events)
     drafts = await _drafts(services, [asked] if isinstance(asked, EventToPublish) else asked)
     key = _given_key(request)
     if key is None:

@@ -21,7 +21,7 @@ from kwire.broker.events.event import checked_json
 from kwire.broker.partition import Partition, code_of
 from kwire.broker.topics import Topic
 from kwire.errors import InvalidEvent, KafkaError
-from kwire.web.bodies import decoded, raw_body_of
+from kwire.web.bodies import checked_and_decoded, raw_body_of
 from kwire.web.body_bounds import check_objects
 from kwire.web.errors import BadRequest
 from kwire.web.proxy.errors import ProxyError, record_code
@@ -161,8 +161,7 @@ async def produce_to_partition(services: WebServices, request: web.Request) -> w
 async def _records_of(request: web.Request) -> Sequence[Any]:
     shape = _SHAPES[format_of(request)]
     raw = await raw_body_of(request)
-    check_objects(raw)
-    records: Sequence[Any] = decoded(raw, shape).records
+    records: Sequence[Any] = checked_and_decoded(raw, shape, check_objects).records
     return records
 
 

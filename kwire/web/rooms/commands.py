@@ -16,6 +16,7 @@ from msgspec import Meta, Raw, Struct, field
 
 from kwire.broker.subscriptions import OnLag, Start, SubscribeOptions
 from kwire.errors import SubscriptionFailed
+from kwire.web.body_bounds import check_command
 from kwire.web.errors import BadRequest
 from kwire.web.event_json import PublishedEvent, new_event, source_of
 from kwire.web.rooms.events import HistoryQuery, history_of
@@ -99,6 +100,7 @@ _decode_id = msgspec.json.Decoder(_Numbered).decode
 def decode_command(message: bytes | bytearray) -> Command:
     """A command, checked; raises BadRequest with a code that says what kind of mistake it is."""
     try:
+        check_command(message)
         try:
             return _decode(message)
         except msgspec.ValidationError as error:

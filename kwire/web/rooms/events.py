@@ -18,8 +18,8 @@ from kwire.broker.events.event import NewEvent
 from kwire.broker.events.reading import PORTION_BYTES, PORTION_EVENTS, newest_offset, oldest_offset, read_events
 from kwire.broker.rooms.rooms import Room
 from kwire.errors import EventNotFound, InvalidEvent, KafkaError, OffsetOutOfRange
-from kwire.web.bodies import check_is_json, decoded, number_in_path, query_of, raw_body_of
-from kwire.web.body_bounds import check_objects
+from kwire.web.bodies import check_is_json, checked_and_decoded, number_in_path, query_of, raw_body_of
+from kwire.web.body_bounds import check_events, check_objects
 from kwire.web.event_json import PublishedEvent, ShownEvent, event_lines, new_event, source_of
 from kwire.web.rooms.lines import LINE_TYPES, LineAnswer, LinesQuery, publish_lines
 from kwire.web.rooms.rooms import ROOM, check_length, room_to_publish
@@ -110,9 +110,9 @@ async def publish(services: WebServices, request: web.Request) -> web.StreamResp
     check_length(services, request.match_info["room"], raw)
     is_array = raw[:64].lstrip()[:1] == b"["
     if is_array:
-        events = list(_new_events(decoded(raw, EventArray)))
+        events = list(_new_events(checked_and_decoded(raw, EventArray, check_events)))
     else:
-        events = [new_event(decoded(raw, PublishedEvent))]
+        events = [new_event(checked_and_decoded(raw, PublishedEvent, check_events))]
     room = await room_to_publish(services, request.match_info["room"])
     offset, event_ids = await services.publisher.publish_and_wait(room.partition, source_of(room.name), events)
     notified = services.subscriptions.count_of(room.partition)

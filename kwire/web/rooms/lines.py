@@ -2,8 +2,10 @@
 
 The body is read as it comes, so it may be of any length and take any time. Lines are decoded and stored in portions,
 and each is answered by a line, in order: `{"offset", "event_id"}` or `{"line", "error"}`. An empty line is no event.
-Some portions may wait to become durable while the next ones are read. Everything is bounded: who does not read its
-answers is not read from, and is cut off after `kwire.send.timeout.ms`.
+Some portions may wait to become durable while the next ones are read. Everything is bounded: a client that does not
+read its answers is not read from, and is cut off after `kwire.send.timeout.ms`. A stream that is mostly not events, or
+that expands out of proportion, ends with an error as its last line. The loop gets its turn after each piece of work,
+empty lines included.
 """
 
 import asyncio
@@ -18,8 +20,10 @@ from kwire.broker.events.event import NewEvent, record_of
 from kwire.broker.events.publishing import Outcome, Published
 from kwire.broker.rooms.rooms import Room
 from kwire.errors import EventTooLarge, KafkaError, StreamError
-from kwire.web.bodies import decoded
-from kwire.web.errors import BadRequest, error_body
+from kwire.web.bodies import checked_and_decoded
+from kwire.web.body_bounds import COUNTED_BYTES_MIN, check_events
+from kwire.web.decompression import LINES_BYTES_MAX, check_expansion
+from kwire.web.errors import Refusal, error_body
 from kwire.web.event_json import PublishedEvent, new_event, source_of
 from kwire.web.rooms.rooms import room_to_publish
 from kwire.web.route import NDJSON
@@ -32,9 +36,15 @@ LINE_TYPES = frozenset({NDJSON, "application/ndjson", "application/jsonl", "appl
 # Decoded and stored in one turn of the loop; well below what a batch may have.
 PORTION_EVENTS = 500
 PORTION_BYTES = 256 * 1024
+# Bytes that are divided into lines in one turn: the shortest lines they can hold are some milliseconds of work.
+FED_BYTES = 32 * 1024
+# Lines in a row that may be refused before the stream ends: each is answered by a line some fifty times as long.
+REFUSED_IN_A_ROW_MAX = 100_000
 # What a record adds to its event at most: its own fields, and the headers every event has. And a header to its text.
 RECORD_BYTES = 1024
 HEADER_BYTES = 16
+# Lines that are decoded in one step; those of a larger portion are decoded one by one, each after a check.
+TOGETHER_BYTES_MAX = COUNTED_BYTES_MIN
 # Portions of one stream that wait to become durable, or for their answers to be sent.
 PORTIONS_WAITING_MAX = 8
 
@@ -44,7 +54,7 @@ STREAMS: web.AppKey[set[asyncio.Timeout]] = web.AppKey("kwire.streams")
 _encode = msgspec.json.Encoder().encode
 _decode_lines = msgspec.json.Decoder(PublishedEvent).decode_lines
 
-Failure = StreamError | BadRequest
+Failure = StreamError | Refusal
 
 
 class LinesQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -89,6 +99,9 @@ class Lines:
 
     def feed(self, data: bytes) -> list[Line]:
         """The lines that are complete now, without those that are empty."""
+        if not self._begun and not self._skipped_bytes and data.endswith(b"\n") and data.isspace():
+            self._count += data.count(b"\n")
+            return []
         *complete, rest = data.split(b"\n")
         if complete and self._begun:
             complete[0] = self._whole(complete[0])
@@ -98,6 +111,11 @@ class Lines:
             self._skipped_bytes += len(self._begun)
             self._begun.clear()
         return found
+
+    @property
+    def next_number(self) -> int:
+        """The number of the line that has not ended."""
+        return self._count + 1
 
     def end(self) -> list[Line]:
         """The last line, which need not end with a line break."""
@@ -151,7 +169,7 @@ async def publish_lines(services: WebServices, request: web.Request, query: Line
             try:
                 async with asyncio.timeout(None) as until_stop:
                     streams.add(until_stop)
-                    await _store(services, request, room, waiting)
+                    await _Storing(services, request, room, waiting).run()
             except TimeoutError:
                 # The node stops; what was taken is answered.
                 response.force_close()
@@ -170,27 +188,59 @@ async def publish_lines(services: WebServices, request: web.Request, query: Line
     return response
 
 
-async def _store(
-    services: WebServices, request: web.Request, room: Room, waiting: "asyncio.Queue[Portion | None]"
-) -> None:
-    lines = Lines(services.config.web.body_bytes_max)
-    source = source_of(room.name)
-    content = request.content
-    is_end = False
-    while not is_end:
-        data = await content.readany()
-        is_end = not data
-        found = lines.end() if is_end else lines.feed(data)
-        if room.partition.is_leaving or room.partition.is_forgotten:
-            room = await _room_again(services, room)
+class _Storing:
+    """Reads one stream to its end, or to the point where it is refused, and stores its events."""
+
+    def __init__(
+        self, services: WebServices, request: web.Request, room: Room, waiting: "asyncio.Queue[Portion | None]"
+    ) -> None:
+        self._services = services
+        self._content = request.content
+        self._room = room
+        self._source = source_of(room.name)
+        self._waiting = waiting
+        self._lines = Lines(services.config.web.body_bytes_max)
+        self._read_bytes = 0
+        self._refused_in_a_row = 0
+        # The first line that is not looked at any more, if it is known.
+        self._stopped_at: int | None = None
+
+    async def run(self) -> None:
+        try:
+            while data := await self._content.readany():
+                self._read_bytes += len(data)
+                check_expansion(self._content, self._read_bytes, LINES_BYTES_MAX)
+                for start in range(0, len(data), FED_BYTES):
+                    await self._store(self._lines.feed(data[start : start + FED_BYTES]))
+            await self._store(self._lines.end())
+        except Refusal as refusal:
+            number = self._stopped_at or self._lines.next_number
+            await self._waiting.put(Portion([number], (), {number: refusal}))
+
+    async def _store(self, found: Sequence[Line]) -> None:
+        if self._room.partition.is_leaving or self._room.partition.is_forgotten:
+            self._room = await _room_again(self._services, self._room)
+        partition = self._room.partition
         for start in range(0, len(found), PORTION_EVENTS):
-            bytes_max = min(PORTION_BYTES, room.partition.settings.max_message_bytes)
-            for portion in _portions(found[start : start + PORTION_EVENTS], bytes_max):
+            for portion in _portions(found[start : start + PORTION_EVENTS], partition.settings.max_message_bytes):
                 # It waits for its answer before it is stored, so that none is lost if this ends in between.
-                await waiting.put(portion)
+                await self._waiting.put(portion)
                 if portion.events:
-                    services.publisher.publish(room.partition, source, portion.events, portion.settle)
+                    self._services.publisher.publish(partition, self._source, portion.events, portion.settle)
+                self._count_refused(portion)
             await asyncio.sleep(0)
+        if not found:
+            await asyncio.sleep(0)
+
+    def _count_refused(self, portion: Portion) -> None:
+        self._refused_in_a_row = 0 if portion.events else self._refused_in_a_row + len(portion.failures)
+        if self._refused_in_a_row >= REFUSED_IN_A_ROW_MAX:
+            self._stopped_at = portion.numbers[-1] + 1
+            raise Refusal(
+                f"{self._refused_in_a_row} lines in a row were refused, so the stream ends here",
+                code="TooManyRefused",
+                limit=REFUSED_IN_A_ROW_MAX,
+            )
 
 
 async def _room_again(services: WebServices, room: Room) -> Room:
@@ -201,16 +251,17 @@ async def _room_again(services: WebServices, room: Room) -> Room:
         return room  # every line is told so
 
 
-def _portions(lines: Sequence[Line], bytes_max: int) -> Iterator[Portion]:
+def _portions(lines: Sequence[Line], message_bytes_max: int) -> Iterator[Portion]:
     """What one call stores whole or not at all: what surely fits into a batch, or a single event that may not."""
+    bytes_max = min(PORTION_BYTES, message_bytes_max)
     numbers: list[int] = []
     events: list[NewEvent] = []
     failures: dict[int, Failure] = {}
     size_bytes = 0
     for line, found in zip(lines, _decoded(lines), strict=True):
         try:
-            event = _checked(found)
-        except (StreamError, BadRequest) as error:
+            event = _checked(found, message_bytes_max)
+        except (StreamError, Refusal) as error:
             failures[line.number] = error
         else:
             event_bytes = _bytes_max(event)
@@ -227,7 +278,7 @@ def _portions(lines: Sequence[Line], bytes_max: int) -> Iterator[Portion]:
 def _decoded(lines: Sequence[Line]) -> Sequence[PublishedEvent | Line]:
     """All at once, which is twice as fast; where that fails, or an event has line breaks of its own, one by one."""
     texts = [line.text for line in lines if line.text is not None]
-    if len(texts) == len(lines):
+    if len(texts) == len(lines) and sum(map(len, texts)) <= TOGETHER_BYTES_MAX:
         try:
             found = _decode_lines(b"\n".join(texts))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -237,12 +288,15 @@ def _decoded(lines: Sequence[Line]) -> Sequence[PublishedEvent | Line]:
     return lines
 
 
-def _checked(found: PublishedEvent | Line) -> NewEvent:
+def _checked(found: PublishedEvent | Line, message_bytes_max: int) -> NewEvent:
     """An event that nothing is wrong with, so that those that are stored together do not fail for one of them."""
     if isinstance(found, Line):
         if found.text is None:
             raise EventTooLarge(found.size_bytes, found.limit)
-        found = decoded(found.text, PublishedEvent)
+        if found.size_bytes > message_bytes_max:
+            # As with a single event: to decode what cannot be stored would hold the loop.
+            raise EventTooLarge(found.size_bytes, message_bytes_max)
+        found = checked_and_decoded(found.text, PublishedEvent, check_events)
     event = new_event(found)
     if event.metadata or event.event_id is not None or not event.type.isascii():
         # What the decoder cannot tell: names that are not allowed, and sizes in bytes.

@@ -183,7 +183,7 @@ class SocketSession:
         """Run a command; False if it has to wait for those before it."""
         try:
             command = decode_command(message)
-        except BadRequest as error:
+        except Refusal as error:
             self._send_error(request_id_of(message), error)
             return True
         if type(command) is Publish:

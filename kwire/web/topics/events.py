@@ -26,8 +26,8 @@ from kwire.broker.events.reading import PORTION_BYTES, EventReader, NeedsDisk, n
 from kwire.broker.partition import Partition
 from kwire.broker.topics import Topic
 from kwire.errors import InvalidEvent, KafkaError, OffsetOutOfRange
-from kwire.web.bodies import check_is_json, decoded, json_answer, raw_body_of
-from kwire.web.body_bounds import check_objects
+from kwire.web.bodies import check_is_json, checked_and_decoded, json_answer, raw_body_of
+from kwire.web.body_bounds import check_events, check_objects
 from kwire.web.errors import BadRequest, ErrorFacts, error_body
 from kwire.web.event_json import Metadata
 from kwire.web.route import JSON, Answer, AnyOf, Route
@@ -129,7 +129,7 @@ async def publish(services: WebServices, request: web.Request) -> web.Response:
     raw = await raw_body_of(request)
     check_objects(raw)
     topic = find_topic(services, request)
-    asked: TopicPublish | list[TopicPublish] = decoded(raw, ONE_OR_MANY)
+    asked: TopicPublish | list[TopicPublish] = checked_and_decoded(raw, ONE_OR_MANY, check_events)
     source = f"/topics/{topic.name}".encode()
     if isinstance(asked, TopicPublish):
         placed = _place(services, topic, 0, asked)

@@ -10,7 +10,6 @@ from aiohttp import web
 
 from kwire.broker.webhooks.definition import parse_webhook
 from kwire.web.bodies import body_of, check_is_json, decoded, json_answer, query_of, raw_body_of
-from kwire.web.body_bounds import check_objects
 from kwire.web.route import Route
 from kwire.web.safety import check_name
 from kwire.web.services import WebServices
@@ -61,7 +60,6 @@ async def change(services: WebServices, request: web.Request) -> web.Response:
     webhooks, webhook_id = webhooks_of(services), request.match_info["webhook"]
     check_is_json(request)
     raw = await raw_body_of(request)
-    check_objects(raw)
     asked = decoded(raw, ChangedWebhook)
     if isinstance(asked.topics, dict):
         _check_topics(asked.topics)

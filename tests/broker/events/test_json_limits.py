@@ -113,7 +113,7 @@ def test_a_refusal_names_the_place(raw: bytes, place: str) -> None:
 
 
 def test_bytes_that_are_not_utf_8_are_named_by_their_place() -> None:
-    with pytest.raises(InvalidEvent, match="^data is not UTF-8: byte 7$"):
+    with pytest.raises(InvalidEvent, match=r"^data is not UTF-8: byte 7$"):
         checked_json(b'{"a":"x\xff"}')
 
 
