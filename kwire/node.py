@@ -166,6 +166,8 @@ class Node:
             await door.open()
         # Loading aiohttp and what uses it takes longer than all the rest; Kafka clients need not wait for it.
         await asyncio.to_thread(importlib.import_module, ROOMS_MODULE if self.config.http is None else HTTP_MODULE)
+        # Later there may be no descriptor to load it with, and a sync of many files needs it.
+        await asyncio.to_thread(importlib.import_module, NATIVE_CALLS_MODULE)
         self._subscriptions, rooms = self._build_rooms(topics, groups, definitions, clock)
         if self.config.webhooks.is_enabled:
             await self._open_webhooks(topics, clock)
@@ -175,8 +177,6 @@ class Node:
         groups.load()
         transactions.load()
         self._keepers.moves.resume_soon()
-        # Later there may be no descriptor to load it with, and a sync of many files needs it.
-        await asyncio.to_thread(importlib.import_module, NATIVE_CALLS_MODULE)
         # What lives until the end need not be looked at by every collection.
         gc.freeze()
 
