@@ -8,7 +8,7 @@ ones came when only those were left, which is known without counting anything.
 import logging
 import os
 import resource
-import time
+from time import monotonic
 from typing import Any
 
 log = logging.getLogger("kwire.server")
@@ -90,7 +90,7 @@ class Descriptors:
             return True
         self.refused[kind] += 1
         self._unreported_count += 1
-        now = time.monotonic()
+        now = monotonic()
         if now - self._warned_at >= WARNING_SECONDS:
             log.warning(
                 "refused connections: %d, the last one of kind %s: the last %d of %d descriptors are kept for the log; "

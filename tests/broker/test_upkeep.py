@@ -201,3 +201,23 @@ async def test_a_round_goes_on_when_a_log_is_parked_meanwhile(node: QuietNode, m
     assert released == [partitions[0].log, partitions[2].log]
     assert not partitions[1].is_open
     rounds.close()
+
+
+@in_loop
+async def test_idle_segments_give_theirs_back_soon_while_the_log_is_short(
+    node: QuietNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "COUNT_SECONDS", 0.001)
+    partition = await node.create_partition()
+    opened = partition.log
+    released = asyncio.Event()
+    monkeypatch.setattr(Log, "release", lambda log: released.set() if log is opened else None)
+    is_short = False
+    kept = Upkeep(node.topics, node.clock, EXPIRATION_MS, OPEN_MAX, is_short_of_descriptors=lambda: is_short)
+    try:
+        await asyncio.sleep(0.01)
+        assert not released.is_set()
+        is_short = True
+        await asyncio.wait_for(released.wait(), 20.0)
+    finally:
+        kept.close()
