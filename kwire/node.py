@@ -1,7 +1,6 @@
 """A node: every object of the server, built bottom-up, started and stopped. The only place where things are wired."""
 
 import asyncio
-import base64
 import gc
 import importlib
 import logging
@@ -26,6 +25,7 @@ from kwire.broker.producer_ids import ProducerIds
 from kwire.broker.retention import Retention
 from kwire.broker.rooms.handover import handed_over
 from kwire.broker.scrub import Scrub
+from kwire.broker.start_up import NODE_KEY, check_folders, check_metadata, new_cluster_id, open_metastore
 from kwire.broker.store.event_store import EventStore
 from kwire.broker.store.event_topics import EventTopics
 from kwire.broker.store.files.live import LiveFiles
@@ -50,7 +50,7 @@ from kwire.coordinator.transaction.settings import TransactionSettings
 from kwire.descriptors import Descriptors, current_limit
 from kwire.handlers import HANDLERS
 from kwire.handlers.context import NodeFacts, Services
-from kwire.metastore import Change, EmbeddedMetaStore
+from kwire.metastore import Change
 from kwire.metrics import LoopMetrics, ServerMetrics, StreamMetrics
 from kwire.server.kafka import Shared
 from kwire.server.listener import Door, Sweep
@@ -59,7 +59,6 @@ from storage.background import BackgroundThreads
 from storage.directories import LogDirectories
 from storage.errors import StorageError
 from storage.files import Files
-from storage.journal import Journal
 from storage.log import Log
 
 if TYPE_CHECKING:
@@ -70,10 +69,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kwire.node")
 
-NODE_KEY = "node"
-JOURNAL_NAME = "metastore.journal"
 DRAIN_POLL_SECONDS = 0.02
-REMOVED_SHOWN_MAX = 20
 # What is loaded, in a thread, once Kafka's clients are served: with the second comes the first.
 ROOMS_MODULE = "kwire.broker.rooms.cleanup"
 HTTP_MODULE = "kwire.server.http"
@@ -97,18 +93,16 @@ class Node:
 
     async def start(self) -> None:
         self._descriptors.report(self.config.log.open_max)
-        self._store.lock()
-        journal = Journal.open(str(self.config.log.data_dir / JOURNAL_NAME), self._files)
-        self._metastore = EmbeddedMetaStore(journal)
-        is_first_start = self._metastore.get(NODE_KEY) is None
-        cluster_id, leader_epoch, directory_id = await self._register()
         clock = SystemClock()
-        self._syncs = SyncRounds(self._files, self._store.data_dirs, lambda: tuple(topics.open_partitions))
-        self._configs = DynamicConfigs(self._metastore, self.config)
-        self._store.cordoned_dirs = self._configs.config.log.cordoned_dirs
-        topics = Topics(self._metastore, self._store, self._configs.config, clock, leader_epoch, self._syncs)
-        if not is_first_start:
-            self._remove_unknown(topics)
+        self._store.lock()
+        try:
+            topics = await self._open_catalogue(clock)
+        except BaseException:
+            # Nothing was written to: the next start finds the directories as this one did.
+            self._store.close(is_clean=self._store.was_clean)
+            raise
+        cluster_id, directory_id = await self._register()
+        leader_epoch = topics.leader_epoch
         await self._recover(topics)
         self._schema_worker = SchemaWorker()
         self.event_topics = EventTopics(topics, self._metastore, self._schema_worker.run)
@@ -177,6 +171,7 @@ class Node:
         groups.load()
         transactions.load()
         self._keepers.moves.resume_soon()
+        self._metadata_check = asyncio.create_task(check_metadata(topics, self._store))
         # What lives until the end need not be looked at by every collection.
         gc.freeze()
 
@@ -327,6 +322,7 @@ class Node:
     async def stop(self) -> None:
         """Answer what was taken, then put everything away so that the next start has nothing to recover."""
         self._is_ready = False
+        self._metadata_check.cancel()
         for door in self.doors:
             door.close()
         for connection in tuple(self._shared.connections):
@@ -353,16 +349,11 @@ class Node:
         self._room_cleanup.close()
         self._cold_reads.close()
         await self._room_cleanup.hand_over(self._metastore)
+        await self._shared.services.topics.marks.idle()
         await self._keepers.close()
         self._background.close()
         self._store.close()
         self._metastore.close()
-
-    def _remove_unknown(self, topics: Topics) -> None:
-        """Finish the deletions that a kill interrupted. Not where the catalogue is new: it may have been lost."""
-        removed = self._store.remove_unknown(topics.folders())
-        if removed:
-            log.warning("removing what is left of deleted topics: %s", ", ".join(removed[:REMOVED_SHOWN_MAX]))
 
     async def _recover(self, topics: Topics) -> None:
         """After a crash, find the end of every log that was written to: later it would hold up clients.
@@ -392,11 +383,29 @@ class Node:
         for connection in tuple(self._shared.connections):
             connection.abort()
 
-    async def _register(self) -> tuple[str, int, bytes]:
-        """The cluster's id, the number of this start, which is the leader epoch, for every start leads anew, and the
-        id of the journal's directory."""
+    async def _open_catalogue(self, clock: Clock) -> Topics:
+        """The topics, once the folders on disk agree with them. Raises StorageError when the start is refused."""
+        starts_empty = self.config.log.starts_empty
+        self._metastore = open_metastore(self._store, self._files, starts_empty=starts_empty)
+        self._syncs = SyncRounds(self._files, self._store.data_dirs, lambda: tuple(topics.open_partitions))
+        try:
+            entry = self._metastore.get(NODE_KEY)
+            # Every start leads anew.
+            leader_epoch = entry.value["starts"] + 1 if entry else 0
+            self._configs = DynamicConfigs(self._metastore, self.config)
+            self._store.cordoned_dirs = self._configs.config.log.cordoned_dirs
+            topics = Topics(self._metastore, self._store, self._configs.config, clock, leader_epoch, self._syncs)
+            await check_folders(topics, self._store, starts_empty=starts_empty)
+        except BaseException:
+            self._syncs.close()
+            self._metastore.close()
+            raise
+        return topics
+
+    async def _register(self) -> tuple[str, bytes]:
+        """Note this start; returns the cluster's id and that of the journal's directory."""
         entry = self._metastore.get(NODE_KEY)
-        cluster_id: str = entry.value["cluster_id"] if entry else self.config.cluster_id or _new_cluster_id()
+        cluster_id: str = entry.value["cluster_id"] if entry else self.config.cluster_id or new_cluster_id()
         if self.config.cluster_id not in (None, cluster_id):
             raise ValueError(
                 f"cluster.id is {self.config.cluster_id}, but {self.config.log.data_dir} belongs to {cluster_id}"
@@ -409,7 +418,7 @@ class Node:
         changes = [Change(NODE_KEY, value, entry.revision if entry else 0), *taken]
         # A server that did not start on a full disk could not let old records go.
         await freeing(self._store, lambda: self._metastore.commit(changes))
-        return cluster_id, starts, bytes.fromhex(directory_id)
+        return cluster_id, bytes.fromhex(directory_id)
 
     def _group_settings(self, topics: Topics) -> GroupSettings:
         groups = self.config.groups
@@ -449,8 +458,3 @@ def _logged(work: Callable[[], None]) -> None:
         work()
     except Exception:
         log.exception("background work failed")
-
-
-def _new_cluster_id() -> str:
-    """Kafka's form: a random uuid in URL-safe base64 without padding."""
-    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")

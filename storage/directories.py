@@ -9,17 +9,20 @@ directory to another is told in :mod:`storage.moving`; what a crash left of that
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import combinations
 
 from storage.disk_reserve import DiskReserve
-from storage.errors import DiskFailure, disk_errors
+from storage.errors import DiskFailure, PartitionOffline, disk_errors
 from storage.files import Files
+from storage.folder_list import FolderList
 from storage.log import Log
 from storage.moving import FUTURE_NOTE, MOVED_NOTE, MOVING_NOTE, LogMove, arrived, has_note, read_future_note
+from storage.partition_metadata import METADATA_NAME, encode_metadata, partition_folder
 from storage.settings import Background, LogSettings
-from storage.store import LogStore, partition_folder
+from storage.start_check import DeletedTopic, StartCheck
+from storage.store import LogStore
 
 
 class LogDirectories:
@@ -28,9 +31,10 @@ class LogDirectories:
     def __init__(self, data_dirs: Sequence[str], files: Files, background: Background, reserve_bytes: int = 0) -> None:
         if not data_dirs:
             raise ValueError("at least one data directory is needed")
-        self._stores = [LogStore(data_dir, files, background, reserve_bytes) for data_dir in data_dirs]
+        self._list = FolderList(os.path.abspath(data_dirs[0]), files, background)
+        self._stores = [LogStore(data_dir, files, background, reserve_bytes, self._list) for data_dir in data_dirs]
         self._files = files
-        self._configured = tuple(store.data_dir for store in self._stores)
+        self._configured = self._list.data_dirs = tuple(store.data_dir for store in self._stores)
         self._offline: dict[str, DiskFailure] = {}
         # Directories that get no new partitions.
         self.cordoned_dirs: Collection[str] = ()
@@ -50,6 +54,9 @@ class LogDirectories:
                 try:
                     store.lock()
                     online.append(store)
+                    if store is first:
+                        with disk_errors(f"read the list of folders of {store.data_dir}"):
+                            self._list.start(store.boot_id)
                 except DiskFailure as error:
                     if store is first:
                         raise
@@ -57,6 +64,7 @@ class LogDirectories:
         except BaseException:
             for store in online:
                 store.close(is_clean=store.was_clean)
+            self._list.close()
             raise
         self._stores = online
         self._sort_out_moves()
@@ -68,6 +76,8 @@ class LogDirectories:
                 with suppress(DiskFailure):
                     with disk_errors(f"read {path}"):
                         note = read_future_note(path, self._files)
+                    if note is not None and self.path_of(note.folder) is None:
+                        continue  # the log that it was copied from is lost: this may be all that is left of it
                     store.remove_unfinished(path)
                     if note is not None:
                         self.unfinished_moves[note.folder] = store.data_dir
@@ -134,11 +144,55 @@ class LogDirectories:
         """Where the folder of a partition is, if there is one."""
         return next((path for store in self._stores if (path := store.path_of(folder)) is not None), None)
 
-    def remove_unknown(self, known: set[str]) -> list[str]:
-        """As in a single store. ``known`` also tells which partitions may be in a directory that is offline."""
+    def check(self, known: Mapping[str, bytes], deleted: Sequence[DeletedTopic]) -> StartCheck:
+        """Compare the folders with the catalogue. ``known`` also says which partitions may be in an offline directory.
+
+        Only the first half is done: the caller refuses to start on unknown folders, or calls :meth:`StartCheck.settle`.
+        """
         if self._offline:
-            self._missing = frozenset(known - self.partition_folders)
-        return sorted(name for store in self._stores for name in store.remove_unknown(known))
+            self._missing = frozenset(known.keys() - self.partition_folders)
+        check = StartCheck(self._stores, self._list, self._files, known, deleted)
+        check.find_unknown()
+        return check
+
+    def set_aside(self, paths: Sequence[str], stamp: str) -> list[str]:
+        """Keep folders, and never serve them; returns where they are now."""
+        by_dir: dict[str, list[str]] = {}
+        for path in paths:
+            by_dir.setdefault(os.path.dirname(path), []).append(os.path.basename(path))
+        return [self._store_at(data_dir).set_aside(names, stamp) for data_dir, names in by_dir.items()]
+
+    @property
+    def offline_partitions(self) -> Mapping[str, PartitionOffline]:
+        """The folders of partitions that are not served, and why."""
+        return self._list.offline
+
+    @property
+    def folder_list(self) -> FolderList:
+        return self._list
+
+    def with_odd_metadata(self, known: Iterable[tuple[str, bytes]]) -> list[str]:
+        """Those of these partitions whose folder does not say that it is theirs. In any thread."""
+        return [folder for folder, topic_id in known if self._is_odd(folder, topic_id)]
+
+    def _is_odd(self, folder: str, topic_id: bytes) -> bool:
+        path = self.path_of(folder)
+        if path is None:
+            return False
+        try:
+            return self._files.read_file(os.path.join(path, METADATA_NAME)) != encode_metadata(topic_id)
+        except OSError:
+            return True
+
+    def removal_ticket(self) -> tuple[int, ...]:
+        """What :meth:`is_removed` needs to say whether everything deleted until now is gone."""
+        return tuple(store.removal.added_count for store in self._stores)
+
+    def is_removed(self, ticket: tuple[int, ...]) -> bool:
+        """Whether no folder that was deleted before the ticket can come back. Never while a directory is offline."""
+        return not self._offline and all(
+            store.removal.done_count >= count for store, count in zip(self._stores, ticket, strict=True)
+        )
 
     # --- logs
 
@@ -173,7 +227,7 @@ class LogDirectories:
             store.forget_log(topic, partition)
 
     def delete_log(self, topic: str, partition: int) -> None:
-        """Also in a directory that is offline: there the folder goes when it is back, as unknown."""
+        """Also in a directory that is offline: there the folder goes when it is back, by the note of the deletion."""
         self._missing -= {partition_folder(topic, partition)}
         for store in self._stores:
             store.delete_log(topic, partition)
@@ -202,6 +256,7 @@ class LogDirectories:
 
     def directory_of(self, folder: str, topic_id: bytes) -> str | None:
         """Where a partition lives; None if nobody has used it yet. Raises :class:`DiskFailure` if it may be offline."""
+        self._list.check_online(folder)
         if len(self._stores) == 1 and not self._offline:
             return self._stores[0].data_dir
         found = [store for store in self._stores if store.has_partition(folder)]
@@ -257,5 +312,8 @@ class LogDirectories:
                 store.close(is_clean=is_clean)
             except DiskFailure as error:
                 failures.append(error)
+        with suppress(OSError):  # what it would have said is read off the folders at the next start
+            self._list.sync()
+        self._list.close()
         if failures:
             raise failures[0]

@@ -131,6 +131,26 @@ class LogClosed(StorageError):
     """The log was closed or deleted while somebody still held it."""
 
 
+class PartitionOffline(StorageError):
+    """The folder of a partition is lost, or nobody can tell whose it is. The message is for clients, ``report`` for
+    the operator: it names the directory and the remedy."""
+
+    def __init__(self, message: str, details: str) -> None:
+        super().__init__(message)
+        self.details = details
+
+    @property
+    def report(self) -> str:
+        return f"{self} {self.details}"
+
+    def __reduce__(self) -> tuple[type[PartitionOffline], tuple[str, str]]:
+        return PartitionOffline, (str(self), self.details)
+
+
+class UnknownFolders(StorageError):
+    """A data directory holds partition folders that the catalogue does not know; the message names the remedies."""
+
+
 class DataDirectoryLocked(StorageError):
     """Another process owns the data directory."""
 

@@ -9,11 +9,15 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Sequence
 from contextlib import suppress
+from typing import Final
 
 from storage.files import Files
 from storage.settings import Background
+
+# While many folders are removed, their directory is synced after this many.
+REMOVALS_PER_SYNC: Final = 256
 
 
 class FolderRemoval:
@@ -28,10 +32,15 @@ class FolderRemoval:
         self._is_at_work = False
         # Folders that are still there, and why.
         self.failed: dict[str, OSError] = {}
+        self._taken_count = 0
+        # Folders that were added so far, and how many of them cannot come back under their old names.
+        self.added_count = 0
+        self.done_count = 0
 
-    def add(self, paths: Iterable[str]) -> None:
+    def add(self, paths: Sequence[str]) -> None:
         with self._lock:
             self._waiting.extend(paths)
+            self.added_count += len(paths)
             if self._is_at_work or not self._waiting:
                 return
             self._is_at_work = True
@@ -50,14 +59,23 @@ class FolderRemoval:
                     self._is_at_work = False
                     break
                 path = self._waiting.popleft()
+                self._taken_count += 1
+                is_sync_due = self._taken_count - self.done_count > REMOVALS_PER_SYNC
+            if is_sync_due:
+                self._sync()
             try:
                 self._remove(path)
             except OSError as error:
                 self.failed[path] = error
             else:
                 self.failed.pop(path, None)
-        with suppress(OSError):
+        self._sync()
+
+    def _sync(self) -> None:
+        with suppress(OSError):  # the next one makes up for it
+            taken_count = self._taken_count
             self._files.fsync_dir(self._data_dir)
+            self.done_count = max(self.done_count, taken_count)
 
     def _remove(self, path: str) -> None:
         with suppress(FileNotFoundError):

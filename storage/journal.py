@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from copy import copy
 from typing import Final
@@ -44,7 +44,7 @@ class Journal:
         self._path = path
         self._files = files
         self._fd = fd
-        self._end = end
+        self._end = self._written_end = end
         self._records: list[bytes] = records
         self._failure: StorageFailed | None = None
 
@@ -81,32 +81,54 @@ class Journal:
         return iter(records)
 
     @property
+    def records(self) -> Sequence[bytes]:
+        """The same, as long as they were not handed out."""
+        return self._records
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    @property
     def size_bytes(self) -> int:
         return self._end
 
     def append(self, records: Iterable[bytes]) -> None:
         """Add the records as one group; they are durable when this returns."""
+        self.write(encode_frame(records))
+        self.sync()
+
+    def write(self, frame: bytes) -> None:
+        """Add a frame that counts once :meth:`sync` has returned; until then :meth:`take_back` removes it."""
         self._check_usable()
-        frame = _encode_frame(records)
         try:
             self._files.write_all(self._fd, frame, self._end)
         except OSError as error:
             # Nothing was acknowledged: take back what went in, so that the next frame follows the last good one.
-            try:
-                self._files.truncate(self._fd, self._end)
-            except OSError as second:
-                raise self._poison(second) from error
+            self.take_back()
             raise DiskFailure(f"append to {self._path}: {error}", error.errno) from error
+        self._written_end = self._end + len(frame)
+
+    def take_back(self) -> None:
+        """Remove the frame that was written last and not synced; raises :class:`StorageFailed`."""
+        try:
+            self._files.truncate(self._fd, self._end)
+        except OSError as error:
+            raise self._poison(error) from error
+
+    def sync(self) -> None:
+        """Wait until the frame that was written last is durable."""
+        self._check_usable()
         try:
             self._files.fdatasync(self._fd)
         except OSError as error:
             raise self._poison(error) from error
-        self._end += len(frame)
+        self._end = self._written_end
 
     def rewrite(self, records: Iterable[bytes]) -> None:
         """Replace the whole content by these records, at once: after a crash it is the old or the new one."""
         self._check_usable()
-        content = b"".join([MAGIC, *(_encode_frame(group) for group in _grouped(records))])
+        content = b"".join([MAGIC, *(encode_frame(group) for group in _grouped(records))])
         temporary, folder = self._path + ".new", os.path.dirname(self._path)
         with ExitStack() as opened:
             try:
@@ -125,7 +147,7 @@ class Journal:
                 # The file in place was not touched, so the journal goes on with it.
                 raise DiskFailure(f"rewrite {self._path}: {error}", error.errno) from error
             old, self._fd = self._fd, fd
-            self._end = len(content)
+            self._end = self._written_end = len(content)
             self._files.close(old)
             try:
                 self._files.fsync_dir(folder, folder_fd)
@@ -141,6 +163,10 @@ class Journal:
     def _check_usable(self) -> None:
         if self._failure is not None:
             raise copy(self._failure)  # a copy, or each raise would add to the traceback of one object
+
+    def refuse_after(self, failure: StorageFailed) -> None:
+        """Take nothing more until the next start: the journal's other copy has failed."""
+        self._failure = self._failure or failure
 
     def _poison(self, error: OSError) -> StorageFailed:
         # After a failed sync nobody knows what is on disk; only a restart, which reads it, does.
@@ -161,7 +187,7 @@ def _grouped(records: Iterable[bytes]) -> Iterator[list[bytes]]:
         yield group
 
 
-def _encode_frame(records: Iterable[bytes]) -> bytes:
+def encode_frame(records: Iterable[bytes]) -> bytes:
     body = b"".join(_SIZE.pack(len(record)) + record for record in records)
     if not body:
         raise ValueError("a frame holds at least one record")
@@ -187,6 +213,21 @@ def decode_journal(path: str, data: bytes) -> tuple[list[bytes], int]:
         records.extend(_split(path, body))
         position += _HEAD.size + len(body)
     return records, position
+
+
+def salvage(data: bytes) -> list[bytes]:
+    """All records of every frame that is whole, however much between them is damaged."""
+    records: list[bytes] = []
+    position = len(MAGIC) if data.startswith(MAGIC) else 0
+    while position <= len(data) - _HEAD.size:
+        if _is_frame(data, position):
+            (size,) = _SIZE.unpack_from(data, position)
+            start = position + _HEAD.size
+            records.extend(_split("journal", data[start : start + size]))
+            position = start + size
+        else:
+            position += 1
+    return records
 
 
 def _body_at(path: str, data: bytes, position: int) -> bytes | None:

@@ -64,6 +64,7 @@ class DurableLog(ReadableLog):
         "_refusal",
         "_unsynced",
         "gate",
+        "on_folder_durable",
         "synced_offset",
     )
 
@@ -88,6 +89,8 @@ class DurableLog(ReadableLog):
         self._names_made = 0
         self._names_synced = 0
         self._is_folder_new = False
+        # Called once, after the first sync of a new folder.
+        self.on_folder_durable: Callable[[], None] | None = None
         # What the next sync has to make durable besides files of this log.
         self._notes: tuple[Callable[[], None], ...] = ()
         # Goes up when offsets may come to mean other records: a sync begun before says nothing of them.
@@ -152,6 +155,9 @@ class DurableLog(ReadableLog):
             self._names_synced = max(self._names_synced, sync.names_made)
             if sync.is_folder_new:
                 self._is_folder_new = False
+                if self.on_folder_durable is not None:
+                    self.on_folder_durable()
+                    self.on_folder_durable = None
         if sync.notes:
             self._notes = self._notes[len(sync.notes) :]
         if self._is_sync_failure_noted:

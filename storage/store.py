@@ -11,53 +11,66 @@ After a clean stop there is a marker, and every log opens from its checkpoint wh
 
 from __future__ import annotations
 
-import base64
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 from storage.disk_reserve import DiskReserve
-from storage.errors import DataDirectoryLocked, DiskFailure, StorageError, StorageFailed, disk_errors
+from storage.errors import (
+    DataDirectoryLocked,
+    DiskFailure,
+    PartitionOffline,
+    StorageError,
+    StorageFailed,
+    disk_errors,
+)
 from storage.files import Files
+from storage.folder_list import FolderList
 from storage.folder_removal import FolderRemoval
 from storage.log import Log
 from storage.moving import FUTURE_SUFFIX, MovedLog, check_is_the_log
+from storage.partition_metadata import (
+    METADATA_NAME,
+    TOPIC_ID_BYTES,
+    decode_metadata,
+    encode_metadata,
+    encode_topic_id,
+    partition_folder,
+    topic_id_text,
+)
 from storage.recovery import open_log
+from storage.set_aside import set_aside
 from storage.settings import Background, LogSettings
 from storage.syncing import SYNC_FAILED_NAME, mark_sync_failed
 from storage.written import WrittenList
 
 LOCK_NAME: Final = ".lock"
 CLEAN_NAME: Final = "clean_shutdown"
-METADATA_NAME: Final = "partition.metadata"
 DELETED_SUFFIX: Final = ".deleted"
 STALE_SUFFIX: Final = ".stale"
 
-# Kafka's rule for topic names; anything else could leave the data directory.
-_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _PARTITION_FOLDER: Final = re.compile(r".+-\d+")
 _FILE_NAME_BYTES_MAX: Final = 255
-_TOPIC_ID_BYTES: Final = 16
-
-
-def encode_topic_id(topic_id: bytes) -> str:
-    """A topic id as Kafka prints it."""
-    return base64.urlsafe_b64encode(topic_id).rstrip(b"=").decode()
-
-
-def partition_folder(topic: str, partition: int) -> str:
-    if not _TOPIC.fullmatch(topic) or topic in (".", "..") or partition < 0:
-        raise ValueError(f"no folder for partition {partition} of topic {topic!r}")
-    return f"{topic}-{partition}"
 
 
 class LogStore:
     """All logs of one data directory. Call :meth:`lock` first and :meth:`close` last; one thread for everything."""
 
-    def __init__(self, data_dir: str, files: Files, background: Background, reserve_bytes: int = 0) -> None:
-        """``reserve_bytes`` are kept free for the work that frees space, see :mod:`storage.disk_reserve`."""
+    def __init__(
+        self,
+        data_dir: str,
+        files: Files,
+        background: Background,
+        reserve_bytes: int = 0,
+        folder_list: FolderList | None = None,
+    ) -> None:
+        """``reserve_bytes`` are kept free for the work that frees space, see :mod:`storage.disk_reserve`.
+
+        ``folder_list`` is that of several directories, started and closed by the caller.
+        """
         self.data_dir = os.path.abspath(data_dir)
         self.disk_reserve = DiskReserve(self.data_dir, files, reserve_bytes)
         self.was_clean = False
@@ -81,6 +94,8 @@ class LogStore:
         self._left: set[str] = set()
         self._has_parked = False
         self._written = WrittenList(self.data_dir, files)
+        self._owns_list = folder_list is None
+        self._list = folder_list or FolderList(self.data_dir, files, background)
         self.removal = FolderRemoval(self.data_dir, files, background)
 
     # --- start
@@ -99,6 +114,8 @@ class LogStore:
                 self._files.watch_file_system(self.data_dir)
                 self.disk_reserve.open()
                 self._look_around()
+                if self._owns_list:
+                    self._list.start(self._boot_id)
             except BaseException:
                 self.disk_reserve.close()
                 self._files.unwatch_file_system(self.data_dir)
@@ -182,23 +199,18 @@ class LogStore:
         """The folders of partitions, whether their logs are open or not."""
         return frozenset(self._folders)
 
-    def remove_unknown(self, known: set[str]) -> list[str]:
-        """Delete the folders of partitions that are not known any more; a kill came before their deletion was done.
+    # --- decided at a start, see storage/start_check.py
 
-        Only what says of itself that it is a partition is touched. Returns the names; call it before any log is open.
-        """
-        removed = []
-        for folder in sorted(self._folders - known):
-            path = os.path.join(self.data_dir, folder)
-            with disk_errors(f"delete {path}"):
-                found = self._files.read_file(os.path.join(path, METADATA_NAME))
-                if not _names_topic(found):
-                    continue
-                moved = self._move_aside(folder, _topic_id_text(found), DELETED_SUFFIX)
+    def remove_deleted(self, folder: str) -> None:
+        """Finish the deletion of a topic that a kill interrupted."""
+        self._delete_folder(folder)
+
+    def set_aside(self, folders: Sequence[str], stamp: str) -> str:
+        """Move folders to where they are kept and never served; returns the path."""
+        path = set_aside(self.data_dir, folders, stamp, self._files)
+        for folder in folders:
             self._forget_folder(folder)
-            self.removal.add([moved])
-            removed.append(folder)
-        return removed
+        return path
 
     # --- logs
 
@@ -206,8 +218,8 @@ class LogStore:
         """The log of one partition; without a look at the disk when it never had an append."""
         if self._lock_fd is None:
             raise StorageError(f"{self.data_dir} is not locked")
-        if len(topic_id) != _TOPIC_ID_BYTES:
-            raise ValueError(f"a topic id has {_TOPIC_ID_BYTES} bytes")
+        if len(topic_id) != TOPIC_ID_BYTES:
+            raise ValueError(f"a topic id has {TOPIC_ID_BYTES} bytes")
         folder = partition_folder(topic, partition)
         log = self._logs.get(folder)
         if log is not None and log.is_closed:  # parked, and not told to forget_log
@@ -232,15 +244,16 @@ class LogStore:
             return False
         path = os.path.join(self.data_dir, folder, METADATA_NAME)
         with disk_errors(f"read {path}"):
-            return self._files.read_file(path) == _metadata(topic_id)
+            return self._files.read_file(path) == encode_metadata(topic_id)
 
     def _open(self, folder: str, topic_id: bytes, settings: LogSettings, *, cuts_damage: bool = False) -> Log:
         path = os.path.join(self.data_dir, folder)
         note = self._note(folder)
+        self._list.check_online(folder)
         if folder in self._folders:
             with disk_errors(f"open {path}"):
                 found = self._files.read_file(os.path.join(path, METADATA_NAME))
-                if found == _metadata(topic_id):
+                if found == encode_metadata(topic_id):
                     check_is_the_log(path, self._boot_id, self._files)
                     if folder in self._unclean:
                         self._renew_metadata(path, found)
@@ -253,6 +266,7 @@ class LogStore:
                         on_first_append=note,
                         cuts_damage=cuts_damage,
                     )
+                    log.on_folder_durable = partial(self._list.note_safe, folder)
                     if folder in self._unclean and log.synced_offset > log.log_start_offset:
                         # Sealed segments count as durable from now on, so the folder they are in has to be.
                         self._sync_folder(folder)
@@ -260,14 +274,18 @@ class LogStore:
                         self._loose.add(folder)
                     self._unclean.discard(folder)
                     return log
-                self._move_aside(folder, _topic_id_text(found), STALE_SUFFIX)
+                if self._list.has(folder, topic_id, is_there=True):
+                    raise self._offline(folder, found)
+                self._move_aside(folder, topic_id_text(found), STALE_SUFFIX)
                 self._forget_folder(folder)
+        elif self._list.has(folder, topic_id, is_there=False):
+            raise self._list.take_offline(folder, "its folder is missing", self.data_dir, is_lost=True)
         self._unmade.add(folder)
 
         def prepare() -> None:
             self._make_folder(folder, topic_id)
 
-        return Log(
+        log = Log(
             path,
             self._files,
             self._background,
@@ -276,6 +294,15 @@ class LogStore:
             prepare_directory=prepare,
             on_first_append=note,
         )
+        log.on_folder_durable = partial(self._list.note_safe, folder)
+        return log
+
+    def _offline(self, folder: str, metadata: bytes | None) -> PartitionOffline:
+        if metadata is None and not self._files.exists(os.path.join(self.data_dir, folder)):
+            return self._list.take_offline(folder, "its folder is missing", self.data_dir, is_lost=True)
+        is_readable = decode_metadata(metadata) is not None
+        state = "missing" if metadata is None else "of another topic" if is_readable else "damaged"
+        return self._list.take_offline(folder, f"{METADATA_NAME} is {state}", self.data_dir, is_lost=False)
 
     def _renew_metadata(self, path: str, content: bytes) -> None:
         """Where a sync of it failed in an earlier run, the disk may not have what the cache shows."""
@@ -313,12 +340,14 @@ class LogStore:
             self._files.close(fd)
         self._files.fsync_dir(path)
         self._files.fsync_dir(self.data_dir)
+        self._list.note_safe(folder)
 
     def _make_folder(self, folder: str, topic_id: bytes) -> None:
         """Called before the first file is made in it; the log's first sync makes the folder and this file durable."""
         path = os.path.join(self.data_dir, folder)
         self._files.makedirs(path)
-        self._files.replace_file(os.path.join(path, METADATA_NAME), _metadata(topic_id), sync=False)
+        self._files.replace_file(os.path.join(path, METADATA_NAME), encode_metadata(topic_id), sync=False)
+        self._list.note_new(folder, topic_id)
         self._folders.add(folder)
         self._unmade.discard(folder)
 
@@ -338,14 +367,17 @@ class LogStore:
         self._unmade.discard(folder)
         self.remove_future(folder)
         self.remove_left(folder)
+        is_listed = folder in self._folders or folder in self._list.offline
         if folder in self._folders:
             self._delete_folder(folder)
+        if is_listed:
+            self._list.forget(folder)
 
     def _delete_folder(self, folder: str) -> None:
         path = os.path.join(self.data_dir, folder)
         with disk_errors(f"delete {path}"):
             found = self._files.read_file(os.path.join(path, METADATA_NAME))
-            moved = self._move_aside(folder, _topic_id_text(found), DELETED_SUFFIX)
+            moved = self._move_aside(folder, topic_id_text(found), DELETED_SUFFIX)
         self._forget_folder(folder)
         self.removal.add([moved])
 
@@ -375,7 +407,7 @@ class LogStore:
             path = os.path.join(self.data_dir, folder)
             with disk_errors(f"move {path} aside"):
                 found = self._files.read_file(os.path.join(path, METADATA_NAME))
-                self._move_aside(folder, _topic_id_text(found), STALE_SUFFIX)
+                self._move_aside(folder, topic_id_text(found), STALE_SUFFIX)
             self._forget_folder(folder)
         ending = f".{encode_topic_id(topic_id)}-{folder.rpartition('-')[2]}{FUTURE_SUFFIX}"
         name = folder[: _FILE_NAME_BYTES_MAX - len(ending)] + ending
@@ -403,7 +435,7 @@ class LogStore:
 
     def write_metadata(self, path: str, topic_id: bytes) -> None:
         """Say durably whose folder this is. In any thread; raises ``OSError``."""
-        self._files.replace_file(os.path.join(path, METADATA_NAME), _metadata(topic_id), sync=True)
+        self._files.replace_file(os.path.join(path, METADATA_NAME), encode_metadata(topic_id), sync=True)
 
     def reserve(self, folder: str) -> None:
         """A partition without a folder lives here, unless it is forgotten."""
@@ -519,6 +551,8 @@ class LogStore:
         finally:
             self._written.close()
             self.disk_reserve.close()
+            if self._owns_list:
+                self._list.close()
             if self._lock_fd is not None:
                 self._files.unwatch_file_system(self.data_dir)
                 self._files.close(self._lock_fd)
@@ -533,16 +567,3 @@ class LogStore:
             self._written.start(unclean)
         else:
             self._files.replace_file(os.path.join(self.data_dir, CLEAN_NAME), b"", sync=True)
-
-
-def _metadata(topic_id: bytes) -> bytes:
-    return f"version: 0\ntopic_id: {encode_topic_id(topic_id)}".encode()
-
-
-def _names_topic(metadata: bytes | None) -> bool:
-    return metadata is not None and metadata.startswith(b"version: 0\ntopic_id: ")
-
-
-def _topic_id_text(metadata: bytes | None) -> str:
-    match = re.search(rb"topic_id: ([A-Za-z0-9_-]{1,64})", metadata or b"")
-    return match[1].decode() if match else "unknown"

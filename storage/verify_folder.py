@@ -18,20 +18,31 @@ from storage.checkpoint import CHECKPOINT_NAME, Checkpoint, decode_checkpoint
 from storage.disk_reserve import RESERVE_NAME
 from storage.errors import DamagedLog, JournalDamaged
 from storage.files import Files
+from storage.folder_list import FOLDERS_NAME
 from storage.index import decode_sealed
 from storage.journal import decode_journal
+from storage.mirrored_journal import DAMAGED_SUFFIX, JOURNAL_NAME, MIRROR_NAME
 from storage.moving import FUTURE_NOTE, FUTURE_SUFFIX, MOVED_NOTE, MOVING_NOTE
+from storage.partition_metadata import METADATA_NAME
 from storage.quarantine import QUARANTINE_NAME, Quarantine, read_quarantine
 from storage.replacement import NEW_SUFFIX, REPLACEMENT_NAME, read_manifest
 from storage.segment_reading import index_name, segment_name, txn_index_name
-from storage.store import CLEAN_NAME, DELETED_SUFFIX, LOCK_NAME, METADATA_NAME, STALE_SUFFIX
+from storage.set_aside import SET_ASIDE_PREFIX
+from storage.store import CLEAN_NAME, DELETED_SUFFIX, LOCK_NAME, STALE_SUFFIX
 from storage.syncing import SYNC_FAILED_NAME
 from storage.verify import Finding, Kind, SegmentJob
 from storage.written import WRITTEN_NAME
 
-JOURNAL_NAME: Final = "metastore.journal"
-
-_DATA_DIR_FILES: Final = {LOCK_NAME, CLEAN_NAME, WRITTEN_NAME, JOURNAL_NAME, SYNC_FAILED_NAME, RESERVE_NAME}
+_DATA_DIR_FILES: Final = {
+    LOCK_NAME,
+    CLEAN_NAME,
+    WRITTEN_NAME,
+    FOLDERS_NAME,
+    JOURNAL_NAME,
+    MIRROR_NAME,
+    SYNC_FAILED_NAME,
+    RESERVE_NAME,
+}
 _FOLDER_FILES: Final = {
     CHECKPOINT_NAME,
     FUTURE_NOTE,
@@ -82,10 +93,16 @@ def check_data_dir(data_dir: str, files: Files) -> list[Finding]:
             reason = "left over from an earlier topic of that name; kept, never served"
         elif name.endswith(FUTURE_SUFFIX):
             reason = "the copy of a partition that was moving here; the next start begins it anew"
+        elif name.startswith(SET_ASIDE_PREFIX):
+            reason = "set aside by an operator's decision; kept, never served"
+        elif name.endswith(DAMAGED_SUFFIX):
+            reason = "a damaged copy of the catalogue that was repaired; kept for inspection"
         else:
             reason = "not a file of kwire, or one that was never finished"
         findings.append(Finding(Kind.STRAY, path, reason, is_sound=True))
-    return findings + _check_journal(os.path.join(data_dir, JOURNAL_NAME), files)
+    for name in (JOURNAL_NAME, MIRROR_NAME):
+        findings += _check_journal(os.path.join(data_dir, name), files)
+    return findings
 
 
 def _check_journal(path: str, files: Files) -> list[Finding]:

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from kwire.broker.deletion_notes import DeletionNotes
 from kwire.broker.ordered_keys import OrderedKeys
 from kwire.errors import ErrorCode, KafkaError
 from kwire.metastore import Change, Conflict, MetaStore
@@ -20,6 +21,8 @@ log = logging.getLogger("kwire.broker")
 KEY_PREFIX = "topics/"
 # The schemas of topics of the event store, by topic id: they go with their topic.
 SCHEMAS_PREFIX = "event-topics/"
+# Up to which offset records of its partitions may be acknowledged, by topic id: `offset_marks.py`.
+MARKS_PREFIX = "offset-marks/"
 OFFSETS_TOPIC = "__consumer_offsets"
 # Where transactions stand: `kwire/coordinator/transaction`.
 TRANSACTIONS_TOPIC = "__transaction_state"
@@ -67,8 +70,15 @@ class Catalogue:
     `check` is called once for each topic found at the start, with its name and configs; what it raises is raised.
     """
 
-    def __init__(self, metastore: MetaStore, check: Callable[[str, Mapping[str, str]], object]) -> None:
+    def __init__(
+        self,
+        metastore: MetaStore,
+        check: Callable[[str, Mapping[str, str]], object],
+        notes: DeletionNotes | None = None,
+    ) -> None:
+        """`notes`: deletions of which folders may be left."""
         self._metastore = metastore
+        self._notes = notes
         # The keys are the store's own objects, so an entry here costs its id and a place in the table.
         self._keys: dict[bytes, str] = {}
         # Only of names that look different from what they are.
@@ -102,6 +112,16 @@ class Catalogue:
         for key in tuple(self._keys.values()):
             name = key.removeprefix(KEY_PREFIX)
             yield name, counts.get(name, 1)
+
+    def folder_ids(self) -> dict[str, bytes]:
+        """The topic id of every folder that a partition has or may come to have."""
+        counts = self._partition_counts
+        found: dict[str, bytes] = {}
+        for topic_id, key in self._keys.items():
+            name = key.removeprefix(KEY_PREFIX)
+            for index in range(counts.get(name, 1)):
+                found[f"{name}-{index}"] = topic_id
+        return found
 
     def names_from(self, first: str, count: int) -> list[str]:
         """The first `count` names that are not below `first`, in their order: a page for those who read all."""
@@ -148,7 +168,7 @@ class Catalogue:
         """Enter new topics, all in one commit, and what else belongs to them."""
         changes = [Change(KEY_PREFIX + name, value, ABSENT) for name, value in values.items()]
         try:
-            await self._commit([*changes, *beside])
+            await self._commit([*changes, *beside, *self._finished_deletions()])
         except Conflict as conflict:
             name = conflict.key.removeprefix(KEY_PREFIX)
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.") from conflict
@@ -164,10 +184,14 @@ class Catalogue:
         return facts._replace(partition_count=value["partitions"], configs=value["configs"], revision=revision)
 
     async def remove(self, removed: Sequence[TopicFacts]) -> None:
-        """Let topics go, all in one commit, if each is still what its facts say."""
-        await self._change(
-            [(facts, None) for facts in removed], [change for facts in removed for change in self._schemas_of(facts)]
-        )
+        """Let topics go, all in one commit, if each is still what its facts say.
+
+        The same commit notes the deletion: until the folders are gone durably, the note allows a start to remove them.
+        """
+        beside = [change for facts in removed for change in self._belongings(facts)]
+        if self._notes is not None:
+            beside += [self._notes.change(facts.topic_id, facts.name, facts.partition_count) for facts in removed]
+        await self._change([(facts, None) for facts in removed], [*beside, *self._finished_deletions()])
         for facts in removed:
             key = self._keys.pop(facts.topic_id)
             self._ordered.remove(key)
@@ -179,10 +203,14 @@ class Catalogue:
             self.partition_count -= facts.partition_count
         self.revision += 1
 
-    def _schemas_of(self, facts: TopicFacts) -> list[Change]:
-        key = SCHEMAS_PREFIX + facts.topic_id.hex()
-        entry = self._metastore.get(key)
-        return [Change(key, None, entry.revision)] if entry is not None else []
+    def _belongings(self, facts: TopicFacts) -> list[Change]:
+        """What else is kept about a topic by its id, and goes with it."""
+        keys = (prefix + facts.topic_id.hex() for prefix in (SCHEMAS_PREFIX, MARKS_PREFIX))
+        found = ((key, self._metastore.get(key)) for key in keys)
+        return [Change(key, None, entry.revision) for key, entry in found if entry is not None]
+
+    def _finished_deletions(self) -> list[Change]:
+        return self._notes.finished_changes() if self._notes is not None else []
 
     async def _change(
         self, changed: Sequence[tuple[TopicFacts, dict[str, Any] | None]], beside: Sequence[Change] = ()

@@ -13,7 +13,8 @@ from kwire.broker.internal_records import (
     Transaction,
     TransactionEnd,
 )
-from kwire.broker.partition import OnReached, Partition
+from kwire.broker.partition import Partition
+from kwire.broker.reserved_offsets import OnReached
 from kwire.broker.topics import Topics
 from storage.batch import BatchHeader, Record, build_batch, parse_header, read_records
 from storage.errors import DamagedLog

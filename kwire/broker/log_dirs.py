@@ -16,7 +16,7 @@ from kwire.broker.topics import Topics
 from storage.directories import LogDirectories
 from storage.errors import StorageError
 from storage.files import Files
-from storage.store import partition_folder
+from storage.partition_metadata import partition_folder
 
 LOG_SUFFIX = ".log"
 # To find a partition's place and size takes two microseconds when it need not be measured.

@@ -20,7 +20,7 @@ from kwire.errors import ErrorCode, KafkaError
 from storage.directories import LogDirectories
 from storage.errors import DiskFailure, StorageError
 from storage.moving import HASTY_REST_BYTES_MAX, REST_BYTES_MAX, CopyRound, LogMove, MovedLog, can_switch
-from storage.store import partition_folder
+from storage.partition_metadata import partition_folder
 
 log = logging.getLogger("kwire.broker")
 

@@ -3,9 +3,10 @@
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from kwire.broker.batch_validation import Validate, validate
+from kwire.broker.reserved_offsets import Awaited, OnMarkDue, OnReached, ReservedOffsets
 from kwire.clock import Clock
 from kwire.errors import ErrorCode, KafkaError
 from kwire.topic_config import TopicSettings
@@ -36,8 +37,6 @@ from storage.syncing import LogSync
 from storage.transactions import AbortedTransaction
 
 Watcher = Callable[["Partition"], None]
-# Called once: with nothing when the offset is reached, with an error when it will not be, or not in time.
-OnReached = Callable[[KafkaError | None], None]
 
 # What a wait without a time limit of its own may take; a disk that is stuck for longer is reported.
 WAIT_MS_MAX = 30_000
@@ -79,13 +78,7 @@ class Syncs(Protocol):
         ...
 
 
-class _Awaited(NamedTuple):
-    offset: int
-    timeout_ms: int
-    call: OnReached
-
-
-class Partition:
+class Partition(ReservedOffsets):
     """Owns its log. Called from the event loop only.
 
     Records below `high_watermark` are as durable as the topic promises, and only those are ever read: with
@@ -110,8 +103,6 @@ class Partition:
         "_syncs",
         "_watchers",
         "appended_bytes",
-        "high_watermark",
-        "index",
         "is_fetched",
         "is_leaving",
         "is_syncing",
@@ -120,7 +111,6 @@ class Partition:
         "readable_bytes",
         "settings",
         "stored_bytes",
-        "topic_name",
     )
 
     def __init__(
@@ -133,7 +123,9 @@ class Partition:
         open_log: Callable[[], Log],
         syncs: Syncs,
         on_open: Callable[["Partition"], None] | None = None,
+        on_mark_due: OnMarkDue | None = None,
     ) -> None:
+        super().__init__(on_mark_due)
         self.topic_name = topic_name
         self.index = index
         self.leader_epoch = leader_epoch
@@ -141,7 +133,6 @@ class Partition:
         # How much was ever appended in this run, and how much of that may be read.
         self.appended_bytes = 0
         self.readable_bytes = 0
-        self.high_watermark = 0
         # What its files hold while the log is not open, as far as somebody looked.
         self.stored_bytes = 0
         # A round is at work on it.
@@ -162,8 +153,8 @@ class Partition:
         self._parked_stable_offset = 0
         # All are made when first needed: most partitions of a large node are idle.
         self._watchers: set[Watcher] | None = None
-        self._awaited: deque[_Awaited] | None = None
-        self._awaited_syncs: deque[_Awaited] | None = None
+        self._awaited: deque[Awaited] | None = None
+        self._awaited_syncs: deque[Awaited] | None = None
 
     @property
     def log(self) -> Log:
@@ -246,7 +237,7 @@ class Partition:
             self._syncs.add(self)
             return
         self.readable_bytes = appended_bytes
-        if settings.is_plain and not self._awaited and not self._watchers:
+        if settings.is_plain and not self._awaited and not self._watchers and end <= self._reserve_from:
             self.high_watermark = end  # nobody is to be told of it
             return
         self.advance(end)
@@ -260,6 +251,7 @@ class Partition:
         self, batch: memoryview, header: BatchHeader, now_ms: int, validate: Validate = validate
     ) -> tuple[memoryview, BatchHeader]:
         """The batch as it will be stored, but for its place. Raises what an append would, sequences and disk aside."""
+        self._check_mark()
         settings = self.settings
         if len(batch) > settings.max_message_bytes:
             raise _too_large(len(batch), settings)
@@ -283,7 +275,9 @@ class Partition:
         self.advance((self._log or self.log).log_end_offset)
 
     def advance(self, high_watermark: int) -> None:
-        """Records below this offset have become readable: the one signal out."""
+        """Records below this offset have become readable: the one signal out. Above the mark it waits for the next."""
+        if high_watermark > self._reserve_from and not self._may_show(high_watermark):
+            return
         self.high_watermark = high_watermark
         settings = self.settings
         if not settings.is_plain and settings.retention_messages >= 0 and self._log is not None:
@@ -353,7 +347,7 @@ class Partition:
         error = KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"the disk has been busy for {waited_ms} ms")
         self._give_up(lambda one: one.timeout_ms <= waited_ms, error)
 
-    def _give_up(self, is_over: Callable[[_Awaited], bool], error: KafkaError) -> None:
+    def _give_up(self, is_over: Callable[[Awaited], bool], error: KafkaError) -> None:
         awaited = [*(self._awaited or ()), *(self._awaited_syncs or ())]
         self._awaited = _kept(self._awaited, is_over)
         self._awaited_syncs = _kept(self._awaited_syncs, is_over)
@@ -472,7 +466,7 @@ class Partition:
             return
         if self._awaited is None:
             self._awaited = deque()
-        self._awaited.append(_Awaited(offset, timeout_ms, call))
+        self._awaited.append(Awaited(offset, timeout_ms, call))
 
     def on_synced(self, offset: int, call: OnReached) -> None:
         """Call once when everything below `offset` is on disk, also where the topic promises less; at once if it is."""
@@ -485,7 +479,7 @@ class Partition:
             return
         if self._awaited_syncs is None:
             self._awaited_syncs = deque()
-        self._awaited_syncs.append(_Awaited(offset, WAIT_MS_MAX, call))
+        self._awaited_syncs.append(Awaited(offset, WAIT_MS_MAX, call))
         self._syncs.add(self)
 
 
@@ -498,7 +492,7 @@ def _is_leaving() -> KafkaError:
     return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the topic is being deleted")
 
 
-def _kept(awaited: deque[_Awaited] | None, is_over: Callable[[_Awaited], bool]) -> deque[_Awaited] | None:
+def _kept(awaited: deque[Awaited] | None, is_over: Callable[[Awaited], bool]) -> deque[Awaited] | None:
     return deque(one for one in awaited or () if not is_over(one)) or None
 
 

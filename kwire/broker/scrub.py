@@ -25,9 +25,9 @@ from kwire.broker.topics import Topics
 from kwire.clock import Clock
 from kwire.config.tree import LogConfig
 from storage.errors import StorageError
+from storage.partition_metadata import partition_folder
 from storage.quarantine import Quarantine
 from storage.segment import LogSegment
-from storage.store import partition_folder
 from storage.verify import Finding, Kind, SegmentJob, SegmentReport, verify_segment
 from storage.verify_folder import FolderPlan, partition_of, plan_scrub
 

@@ -27,20 +27,21 @@ from kwire.broker.catalogue import (
     entry_value,
     look,
 )
+from kwire.broker.deletion_notes import DeletionNotes
 from kwire.broker.full_disk import freeing
+from kwire.broker.internal_topics import internal_topic
+from kwire.broker.offset_marks import OffsetMarks
 from kwire.broker.partition import Partition, Syncs
 from kwire.clock import Clock
 from kwire.config import Config, InvalidConfig
-from kwire.config.setting import INT_MAX
 from kwire.errors import ErrorCode, KafkaError
 from kwire.metastore import Change, MetaStore
 from kwire.topic_config import TopicSettings
 from storage.directories import LogDirectories
-from storage.errors import StorageError
+from storage.errors import PartitionOffline, StorageError
 from storage.format import CREATE_TIME, LOG_APPEND_TIME
 from storage.log import Log
 from storage.settings import LogSettings
-from storage.store import LogStore
 
 __all__ = [
     "EVENTS_TOPIC",
@@ -72,9 +73,6 @@ SETTINGS_PER_TURN = 500
 CROWDED_FACTOR = 2
 # Most topics of a large node are configured like many others, and share what was parsed for the first of them.
 SHARED_SETTINGS_MAX = 1000
-
-# What the coordinator of transactions writes at once, many times over.
-TRANSACTION_BATCH_BYTES_MAX = 4 * 1024 * 1024
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 _INTERNAL_LOOKS = {look(name): name for name in INTERNAL_TOPICS}
@@ -128,7 +126,7 @@ class Topics:
     def __init__(
         self,
         metastore: MetaStore,
-        store: LogStore | LogDirectories,
+        store: LogDirectories,
         config: Config,
         clock: Clock,
         leader_epoch: int,
@@ -149,11 +147,15 @@ class Topics:
         # Called whenever a log has been opened or touched: somebody sees to it that not too many are.
         self.on_opened: Callable[[], None] | None = None
         self.stored_bytes: dict[str, int] = {}
+        # Folders of offline partitions that were logged.
+        self._reported_offline: set[str] = set()
         # When somebody read a room at the latest, by its topic's name; old ones go with each clean-up of rooms.
         self.room_fetches: dict[str, int] = {}
         # By topic: from which offset on retention has to leave its records, because somebody still needs them.
         self.held_from: dict[str, Callable[[], int]] = {}
-        self.catalogue = Catalogue(metastore, self._check_stored)
+        self.marks = OffsetMarks(metastore)
+        self.deletion_notes = DeletionNotes(metastore, store)
+        self.catalogue = Catalogue(metastore, self._check_stored, self.deletion_notes)
 
     def __iter__(self) -> Iterator[Topic]:
         """All of them, each made live for it: whoever has to look at many asks the catalogue."""
@@ -190,15 +192,22 @@ class Topics:
                 topic = self.get(name)
         return topic
 
-    def folders(self) -> set[str]:
-        """The names of all folders that partitions have or may come to have."""
-        return {f"{name}-{index}" for name, count in self.catalogue.partition_counts() for index in range(count)}
+    @property
+    def offline_partitions(self) -> Mapping[str, PartitionOffline]:
+        """By folder: the partitions that are not served, and why."""
+        return self._store.offline_partitions
 
     def wake_readers(self) -> None:
         """Let everybody who waits for data look again, and be answered with what is there: the node is stopping."""
         for topic in list(self._live.values()):
             for partition in topic.partitions:
                 partition.advance(partition.high_watermark)
+
+    def report_offline(self, folder: str, error: PartitionOffline) -> None:
+        """Log that a partition is not served, and the remedy, once."""
+        if folder not in self._reported_offline:
+            self._reported_offline.add(folder)
+            log.error("%s", error.report)
 
     # --- open logs
 
@@ -234,6 +243,17 @@ class Topics:
         self.open_partitions[partition] = None
         if self.on_opened is not None:
             self.on_opened()
+
+    def _note_opened(self, partition: Partition) -> None:
+        topic = self._live.get(partition.topic_name)
+        if topic is not None:
+            partition.take_mark(self.marks.mark_of(topic.topic_id, partition.index))
+        self._note_open(partition)
+
+    def _reserve(self, partition: Partition) -> None:
+        topic = self._live.get(partition.topic_name)
+        if topic is not None:
+            self.marks.reserve(partition, topic.topic_id)
 
     # --- changes
 
@@ -327,23 +347,29 @@ class Topics:
             if opened:
                 # What is at work on their files may wait for the disk; the loop does not.
                 await asyncio.to_thread(_end_background_work, opened)
+            failed: set[str] = set()
             for number, partition in enumerate(leaving, start=1):
-                self._delete_log(partition)
+                if not self._is_log_deleted(partition):
+                    failed.add(partition.topic_name)
                 if number % DELETIONS_PER_TURN == 0:
                     await asyncio.sleep(0)
+            self.deletion_notes.mark_renamed([topic.topic_id for topic in wanted if topic.name not in failed])
             return wanted
 
-    def _delete_log(self, partition: Partition) -> None:
+    def _is_log_deleted(self, partition: Partition) -> bool:
+        is_deleted = True
         try:
             self._store.delete_log(partition.topic_name, partition.index)
         except StorageError:
             # It is never served again, and the next start tries again: a later topic of this name has another id.
             log.exception("the files of %s-%d could not be deleted", partition.topic_name, partition.index)
+            is_deleted = False
         partition.forget()
         self.open_partitions.pop(partition, None)
         self.stored_bytes.pop(_folder(partition), None)
         # Readers that wait find the topic gone when they look again.
         partition.advance(partition.high_watermark)
+        return is_deleted
 
     async def widen(self, topic: Topic, partition_count: int) -> None:
         value = entry_value(topic.topic_id, partition_count, topic.configs, topic.facts.created_ms)
@@ -400,44 +426,22 @@ class Topics:
 
     async def offsets_topic(self) -> Topic:
         """The topic that group coordinators keep their state in, made when the first group needs it."""
-        groups = self._config.groups
-        configs = {
-            "cleanup.policy": "compact",
-            "compression.type": "producer",
-            "segment.bytes": str(groups.offsets_segment_bytes),
-        }
-        new = NewTopic(OFFSETS_TOPIC, groups.offsets_partition_count, configs)
-        return self.get(OFFSETS_TOPIC) or await self._create_or_get(new)
+        return self.get(OFFSETS_TOPIC) or await self._create_internal(OFFSETS_TOPIC)
 
     async def transactions_topic(self) -> Topic:
         """The topic in which transactions keep their state, made when the first transactional id is looked for."""
-        transactions = self._config.transactions
-        configs = {
-            "cleanup.policy": "compact",
-            "compression.type": "uncompressed",
-            # Whatever the node's own limit is: the end of a transaction has to fit in all cases.
-            "max.message.bytes": str(TRANSACTION_BATCH_BYTES_MAX),
-            "segment.bytes": str(transactions.segment_bytes),
-        }
-        new = NewTopic(TRANSACTIONS_TOPIC, transactions.partition_count, configs)
-        return self.get(TRANSACTIONS_TOPIC) or await self._create_or_get(new)
+        return self.get(TRANSACTIONS_TOPIC) or await self._create_internal(TRANSACTIONS_TOPIC)
 
     async def events_topic(self) -> Topic:
         """The journal of the event store, made when the first event needs it; its retention follows the broker's."""
-        configs = {
-            "cleanup.policy": "delete",
-            "compression.type": "producer",
-            "kwire.log.sync": "group",
-            "max.message.bytes": str(INT_MAX),
-            "max.decompressed.message.bytes": str(INT_MAX),
-            "message.timestamp.type": "CreateTime",
-            "retention.bytes": "-1",
-            "retention.ms": str(self._config.events.retention_ms),
-        }
-        topic = self.get(EVENTS_TOPIC) or await self._create_or_get(NewTopic(EVENTS_TOPIC, 1, configs))
+        topic = self.get(EVENTS_TOPIC) or await self._create_internal(EVENTS_TOPIC)
+        _, configs = internal_topic(EVENTS_TOPIC, self._config)
         if dict(topic.configs) != configs:
             await self.configure(topic, configs)
         return topic
+
+    async def _create_internal(self, name: str) -> Topic:
+        return await self._create_or_get(NewTopic(name, *internal_topic(name, self._config)))
 
     def cut_damage(self, partition: Partition) -> None:
         """Let a log go on that is damaged at its end, without that end; raises StorageError. Nobody reads it yet."""
@@ -520,14 +524,19 @@ class Topics:
                 self._clock,
                 partial(self._open_log, topic, index),
                 self._syncs,
-                on_open=self._note_open,
+                on_open=self._note_opened,
+                on_mark_due=self._reserve,
             )
             if self.stored_bytes:
                 partition.stored_bytes = self.stored_bytes.get(_folder(partition), 0)
             topic.partitions.append(partition)
 
     def _open_log(self, topic: Topic, index: int) -> Log:
-        return self._store.open_log(topic.name, index, topic.topic_id, self._log_settings(topic.settings))
+        try:
+            return self._store.open_log(topic.name, index, topic.topic_id, self._log_settings(topic.settings))
+        except PartitionOffline as error:
+            self.report_offline(f"{topic.name}-{index}", error)
+            raise
 
 
 def check_name(name: str) -> None:

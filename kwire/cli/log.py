@@ -1,4 +1,4 @@
-"""kwire log: look at the files of a data directory, without a server and without changing anything."""
+"""kwire log: look at the files of a data directory without a server, and rebuild its catalogue."""
 
 import argparse
 import os
@@ -44,7 +44,9 @@ PATH is a data directory (with --topic and --partition), the folder of a partiti
   quarantine         ranges that cannot be read
   replacement        a swap of segments that is not finished
   written            partitions written since the last clean start
+  folders            partitions that have a folder
   metastore.journal  the catalogue, commit by commit
+  metastore.mirror   its second copy
 
 A place that is not a batch is named, and printing goes on behind it; then the exit code is 1.
 
@@ -54,10 +56,35 @@ examples:
   kwire log dump ./kwire-data/orders-0/00000000000000000000.index
 """
 
+ADOPT = """\
+Bring the catalogue and the partition folders of a stopped server into agreement again, after files were lost or
+damaged. Folders that the catalogue does not know are entered in it; a partition.metadata that is lost or damaged is
+written anew; a damaged catalogue is rebuilt from what can be read of both copies. Nothing is deleted: what cannot be
+used is moved to set-aside-TIME inside its data directory. A second run changes nothing.
+
+Folders do not name settings. A topic that is entered again keeps all records (retention.ms=-1, retention.bytes=-1) and
+has as many partitions as its highest folder says: check both after the start.
+"""
+
+ADOPT_END = """\
+With several data directories, name all of them, the one with metastore.journal first.
+
+exit codes:
+  0  the catalogue and the folders agree
+  1  partitions are lost, and their loss was not accepted
+  2  nothing was done: a wrong argument, a running server, a failing disk
+
+examples:
+  kwire log adopt ./kwire-data
+  kwire log adopt /disk1/kwire /disk2/kwire
+  kwire log adopt ./kwire-data --accept-loss orders-3 --accept-loss orders-4
+"""
+
 
 def add(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="verb")
     _add_verify(_verb(verbs, "verify", "check every batch of a data directory", VERIFY, VERIFY_END))
+    _add_adopt(_verb(verbs, "adopt", "rebuild the catalogue of a stopped server from its folders", ADOPT, ADOPT_END))
     _add_dump(_verb(verbs, "dump", "print batches, records, indexes and checkpoints", DUMP, DUMP_END))
 
 
@@ -102,6 +129,39 @@ def _add_dump(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object per line")
     parser.set_defaults(run=_dump)
+
+
+def _add_adopt(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("data_dirs", metavar="DATA_DIR", type=Path, nargs="+", help="a directory named by log.dirs")
+    parser.add_argument(
+        "--accept-loss",
+        metavar="TOPIC-PARTITION",
+        action="append",
+        default=[],
+        help="start this lost partition anew, empty, above every offset that was ever acknowledged; repeatable",
+    )
+    parser.add_argument(
+        "--config",
+        metavar="FILE",
+        type=Path,
+        action="append",
+        default=[],
+        help="the server's configuration; repeatable",
+    )
+    parser.add_argument(
+        "--set",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="a setting of the server, such as offsets.topic.num.partitions; repeatable",
+    )
+    parser.set_defaults(run=_adopt)
+
+
+def _adopt(options: argparse.Namespace) -> int:
+    from kwire.cli.log_adopt import adopt
+
+    return adopt(options)
 
 
 def _verify(options: argparse.Namespace) -> int:

@@ -17,13 +17,15 @@ from kwire.cli.log_text import batch_line, place_line, plain_bytes, printable, r
 from storage.checkpoint import CHECKPOINT_NAME, decode_checkpoint
 from storage.errors import JournalDamaged, StorageError
 from storage.files import Files
+from storage.folder_list import FOLDERS_NAME
 from storage.index import ENTRY, SparseIndex, seal_timestamp
 from storage.journal import decode_journal
+from storage.mirrored_journal import JOURNAL_NAME, MIRROR_NAME
 from storage.producers import ProducerStates
 from storage.quarantine import QUARANTINE_NAME
 from storage.replacement import NEW_SUFFIX, REPLACEMENT_NAME
 from storage.txn_index import decode_entries, decode_file
-from storage.verify_folder import JOURNAL_NAME, partition_of
+from storage.verify_folder import partition_of
 from storage.written import WRITTEN_NAME
 
 PRINTED, DAMAGED, CANNOT_RUN = 0, 1, 2
@@ -279,5 +281,7 @@ _SMALL_FILES: dict[str, Callable[[Path, argparse.Namespace], int]] = {
     QUARANTINE_NAME: _dump_json,
     REPLACEMENT_NAME: _dump_json,
     WRITTEN_NAME: _dump_text,
+    FOLDERS_NAME: _dump_text,
     JOURNAL_NAME: _dump_journal,
+    MIRROR_NAME: _dump_journal,
 }

@@ -10,6 +10,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kwire.cli.log_format import WithoutNeedlessTracebacks
 from kwire.config import Config, InvalidConfig, load
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ def run(options: argparse.Namespace) -> int:
     logging.basicConfig(
         level=options.log_level, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(WithoutNeedlessTracebacks())
     try:
         config = load(
             files=options.config,

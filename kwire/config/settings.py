@@ -14,12 +14,12 @@ from kwire.config.setting import (
     Kind,
     Rule,
     Setting,
-    SettingValue,
     at_least,
     between,
     between_or,
     one_of,
 )
+from kwire.config.start_settings import START_SETTINGS
 from kwire.config.transaction_settings import TRANSACTION_SETTINGS
 from kwire.config.unused import UNUSED_SECTIONS
 from kwire.config.webhook_settings import WEBHOOK_SETTINGS
@@ -29,11 +29,7 @@ COMPRESSION_TYPES = one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "pro
 ANY_RECORD_BYTES = INT_MAX - 8
 
 
-def _copies_problem(value: SettingValue) -> str | None:
-    return None if value == 1 else "Value must be 1: one node keeps one copy"
-
-
-ONE_COPY = Rule("1", _copies_problem)
+ONE_COPY = Rule("1", lambda value: None if value == 1 else "Value must be 1: one node keeps one copy")
 
 _IDENTITY = (
     Setting("node.id", Kind.INT, 1, "Number of this node in the cluster.", at_least(0)),
@@ -582,7 +578,7 @@ SECTIONS: dict[str, tuple[Setting, ...]] = {
     "Identity": _IDENTITY,
     "Network": _NETWORK,
     "Topics": _TOPICS,
-    "Log": _LOG,
+    "Log": _LOG + START_SETTINGS,
     "Defaults of topic settings": _TOPIC_DEFAULTS,
     "Groups": _GROUPS,
     "Groups of the newer protocols": GROUP_PROTOCOL_SETTINGS,

@@ -69,6 +69,7 @@ class LogConfig(NamedTuple):
     move_bytes_per_second_max: int
     open_max: int
     reserve_bytes: int
+    starts_empty: bool
     retention_check_interval_ms: int
     producer_id_expiration_ms: int
     is_cleaner_enabled: bool
@@ -180,6 +181,7 @@ def _tree(values: Values, warnings: tuple[str, ...]) -> Config:
             move_bytes_per_second_max=values.number("replica.alter.log.dirs.io.max.bytes.per.second"),
             open_max=values.number("kwire.log.open.max"),
             reserve_bytes=values.number("kwire.log.reserve.bytes"),
+            starts_empty=values.flag("kwire.start.empty"),
             retention_check_interval_ms=values.number("log.retention.check.interval.ms"),
             producer_id_expiration_ms=values.number("producer.id.expiration.ms"),
             is_cleaner_enabled=values.flag("log.cleaner.enable"),

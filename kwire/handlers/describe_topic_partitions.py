@@ -16,7 +16,7 @@ from kwire.broker.topics import check_name
 from kwire.broker.turns import answer_in_turns
 from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.context import Context
-from kwire.handlers.metadata import TOPIC_OPERATIONS
+from kwire.handlers.metadata import NO_LEADER, TOPIC_OPERATIONS
 from kwire.wire.codec import EncodedElements, elements_encoder
 from kwire.wire.messages.describe_topic_partitions import (
     Cursor,
@@ -26,6 +26,7 @@ from kwire.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
 )
 from kwire.wire.types import ZERO_UUID
+from storage.partition_metadata import partition_folder
 
 
 def handle(
@@ -56,6 +57,7 @@ class _Page:
         self._catalogue = context.services.topics.catalogue
         self._node_id = context.services.node.node_id
         self._leader_epoch = context.services.topics.leader_epoch
+        self._offline = context.services.topics.offline_partitions
         limit = min(context.services.config.topics.described_partitions_max, request.response_partition_limit)
         self._left_count = max(limit, 1)
         self._first = request.cursor or Cursor(topic_name="", partition_index=0)
@@ -92,7 +94,7 @@ class _Page:
         end = min(facts.partition_count, first + self._left_count)
         if end < facts.partition_count:
             self.next_cursor = Cursor(topic_name=facts.name, partition_index=end)
-        partitions = [self._partition(index) for index in range(first, end)]
+        partitions = [self._partition(facts.name, index) for index in range(first, end)]
         self._left_count -= len(partitions)
         return DescribeTopicPartitionsResponseTopic(
             error_code=0,
@@ -103,18 +105,19 @@ class _Page:
             topic_authorized_operations=TOPIC_OPERATIONS,
         )
 
-    def _partition(self, index: int) -> DescribeTopicPartitionsResponsePartition:
+    def _partition(self, name: str, index: int) -> DescribeTopicPartitionsResponsePartition:
         here = [self._node_id]
+        is_offline = bool(self._offline) and partition_folder(name, index) in self._offline
         return DescribeTopicPartitionsResponsePartition(
-            error_code=0,
+            error_code=ErrorCode.LEADER_NOT_AVAILABLE if is_offline else 0,
             partition_index=index,
-            leader_id=self._node_id,
+            leader_id=NO_LEADER if is_offline else self._node_id,
             leader_epoch=self._leader_epoch,
             replica_nodes=here,
             isr_nodes=here,
             eligible_leader_replicas=[],
             last_known_elr=[],
-            offline_replicas=[],
+            offline_replicas=here if is_offline else [],
         )
 
 

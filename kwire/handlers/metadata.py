@@ -9,6 +9,7 @@
   9 is flexible. Version 10 gives topic ids, version 12 can ask by them; an id, or a topic without a name, before that
   makes the whole request invalid. Version 13 has an error code of its own, for a client that must begin anew.
 - A topic that is named twice is answered once.
+- A partition that is offline has no leader (LEADER_NOT_AVAILABLE), and its replica is offline.
 - Topics are described from the catalogue: none is made live for it. An answer about many is made in turns.
 """
 
@@ -34,8 +35,10 @@ from kwire.wire.messages.metadata import (
     MetadataResponseTopic,
 )
 from kwire.wire.types import ZERO_UUID
+from storage.partition_metadata import partition_folder
 
 FIRST_VERSION_BY_ID = 12
+NO_LEADER = -1
 
 # Every operation Kafka knows on a topic and on the cluster, as bits: without authorisation, everyone may do everything.
 TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
@@ -133,6 +136,7 @@ class _Describer:
         self._node_id = context.services.node.node_id
         self._leader_epoch = context.services.topics.leader_epoch
         self._with_operations = request.include_topic_authorized_operations
+        self._offline = context.services.topics.offline_partitions
         # Topics with one partition are alike in it, and on a large node nearly all are such.
         self._one_partition = self._partitions(1)
 
@@ -145,9 +149,30 @@ class _Describer:
             is_internal=facts.is_internal,
             partitions=self._one_partition if count == 1 else self._partitions(count),
         )
+        if self._offline:
+            answer.partitions = self._without_offline(facts.name, answer.partitions)
         if self._with_operations:
             answer.topic_authorized_operations = TOPIC_OPERATIONS
         return answer
+
+    def _without_offline(
+        self, name: str, partitions: list[MetadataResponsePartition]
+    ) -> list[MetadataResponsePartition]:
+        """As Kafka describes partitions whose log is not available: no leader, and the replica is offline."""
+        return [
+            one
+            if partition_folder(name, one.partition_index) not in self._offline
+            else MetadataResponsePartition(
+                error_code=ErrorCode.LEADER_NOT_AVAILABLE,
+                partition_index=one.partition_index,
+                leader_id=NO_LEADER,
+                leader_epoch=one.leader_epoch,
+                replica_nodes=one.replica_nodes,
+                isr_nodes=one.isr_nodes,
+                offline_replicas=[self._node_id],
+            )
+            for one in partitions
+        ]
 
     def _partitions(self, count: int) -> list[MetadataResponsePartition]:
         return [

@@ -12,13 +12,15 @@ import asyncio
 import json
 import logging
 import marshal
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Protocol, Self
 
 from kwire.metastore.interface import ABSENT, Change, Conflict, Entry
 from storage.errors import DiskFailure
-from storage.journal import Journal
+from storage.files import Files
+from storage.mirrored_journal import JOURNAL_NAME, MIRROR_NAME, MirroredJournal
 
 log = logging.getLogger("kwire.metastore")
 
@@ -31,10 +33,22 @@ ENTRIES_PER_TURN = 100
 PARSED_BYTES = 256 * 1024
 
 
+class JournalLike(Protocol):
+    """What a metadata store needs of its journal; the calls that write are made in a thread, one after the other."""
+
+    def replay(self) -> Iterator[bytes]: ...
+
+    def append(self, records: Iterable[bytes]) -> None: ...
+
+    def rewrite(self, records: Iterable[bytes]) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class EmbeddedMetaStore:
     """Owns the journal. Reads from the event loop; commits are serialised by a lock and may come from many tasks."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: JournalLike) -> None:
         self._journal = journal
         self._entries: dict[str, bytes] = {}
         self._revision = 0
@@ -43,6 +57,20 @@ class EmbeddedMetaStore:
         self._turn = asyncio.Lock()
         for frame in _decoded(journal.replay()):
             self._apply(frame)
+
+    @classmethod
+    def open(cls, data_dir: str, files: Files) -> Self:
+        """The store of a data directory, in two copies. Raises JournalDamaged when neither can be read."""
+        journal = MirroredJournal.open(
+            os.path.join(data_dir, JOURNAL_NAME),
+            os.path.join(data_dir, MIRROR_NAME),
+            files,
+            revision_of,
+            ThreadPoolExecutor(1, thread_name_prefix="metastore-mirror"),
+        )
+        for repair in journal.repairs:
+            log.warning("the catalogue was repaired: %s", repair)
+        return cls(journal)
 
     @property
     def revision(self) -> int:
@@ -130,6 +158,12 @@ def _decoded(records: Iterable[bytes]) -> Iterator[dict[str, Any]]:
             yield from json.loads(b"[%b]" % b",".join(group))
             group, size = [], 0
     yield from json.loads(b"[%b]" % b",".join(group))
+
+
+def revision_of(record: bytes) -> int:
+    """The number of the commit that a record of the journal is."""
+    revision: int = json.loads(record)["revision"]
+    return revision
 
 
 def _json(frame: dict[str, Any]) -> bytes:

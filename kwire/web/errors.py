@@ -15,7 +15,7 @@ import msgspec
 from aiohttp import web
 
 from kwire.errors import ErrorCode, KafkaError, StreamError
-from storage.errors import StorageError
+from storage.errors import PartitionOffline, StorageError
 
 log = logging.getLogger("kwire.web")
 
@@ -196,6 +196,8 @@ def error_body(exception: Exception) -> dict[str, Any]:
             return {"code": exception.code.name, "message": str(exception)[:MESSAGE_LENGTH_MAX]}
         case web.HTTPException():
             return {"code": exception.reason.replace(" ", ""), "message": _http_message(exception)}
+        case PartitionOffline():
+            return {"code": ErrorCode.KAFKA_STORAGE_ERROR.name, "message": str(exception)[:MESSAGE_LENGTH_MAX]}
         case StorageError():
             return {"code": ErrorCode.KAFKA_STORAGE_ERROR.name, "message": "the log cannot be read or written"}
     return {"code": "InternalError", "message": "the server failed; its log says why"}

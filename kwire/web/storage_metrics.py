@@ -66,6 +66,11 @@ def _harm(services: WebServices) -> Iterator[Metric]:
         value=sum(log.torn_bytes for log in logs),
     )
     yield GaugeMetricFamily(
+        "kwire_storage_offline_partitions",
+        "Partitions that are not served because their folder or its metadata is lost; the log names the remedy.",
+        value=len(services.topics.offline_partitions),
+    )
+    yield GaugeMetricFamily(
         "kwire_storage_offline_directories",
         "Data directories that could not be opened.",
         value=services.offline_directories(),

@@ -124,7 +124,7 @@ async def test_describing_all_topics_makes_none_of_them_live(tmp_path: Path) -> 
         for version in (0, 12):
             answer = await node.ask(MetadataRequest(topics=[] if version == 0 else None), version)
             assert [one.name for one in answer.topics] == node.topics.catalogue.names()
-        assert len(node.topics.folders()) == MANY
+        assert len(node.topics.catalogue.folder_ids()) == MANY
         assert node.topics.live_count == 0
 
 

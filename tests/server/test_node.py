@@ -1,7 +1,6 @@
 """The whole server in this process: order, bounds and the end, through real sockets."""
 
 import asyncio
-import shutil
 import socket
 import struct
 import subprocess
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kwire.errors import ErrorCode
-from kwire.node import JOURNAL_NAME, Node
+from kwire.node import Node
 from kwire.server import listener
 from kwire.server.kafka import UNSENT_BYTES_MAX
 from kwire.wire.messages.api_versions import ApiVersionsRequest
@@ -347,29 +346,6 @@ async def test_one_directory_is_served_by_one_node(tmp_path: Path) -> None:
         with pytest.raises(DataDirectoryLocked):
             async with running_node(tmp_path):
                 pass
-
-
-@in_uvloop
-async def test_deletion_that_a_kill_interrupted_is_finished_at_the_start(tmp_path: Path) -> None:
-    async with running_node(tmp_path) as node, await Client.connect(port(node)) as client:
-        await create_topic(client)
-        await produced(client)
-    kept = tmp_path / "t-0"
-    left_over = tmp_path / "gone-0"
-    shutil.copytree(kept, left_over)
-    async with running_node(tmp_path):
-        await until(lambda: not left_over.exists() and not list(tmp_path.glob("*.deleted")))
-        assert kept.exists()
-
-
-@in_uvloop
-async def test_nothing_is_removed_where_the_catalogue_is_new(tmp_path: Path) -> None:
-    async with running_node(tmp_path) as node, await Client.connect(port(node)) as client:
-        await create_topic(client)
-        await produced(client)
-    (tmp_path / JOURNAL_NAME).unlink()
-    async with running_node(tmp_path):
-        assert (tmp_path / "t-0").exists()
 
 
 def test_what_only_http_clients_need_is_not_loaded_before_kafkas_port_is_open() -> None:

@@ -9,8 +9,9 @@ import pytest
 from storage.directories import LogDirectories
 from storage.errors import DataDirectoryLocked, DiskFailure
 from storage.files import Files
+from storage.partition_metadata import encode_topic_id
 from storage.settings import LogSettings
-from storage.store import LogStore, encode_topic_id
+from storage.store import LogStore
 from tests.support.batches import append, read_all, run_now
 
 ID = bytes(range(16))
@@ -107,12 +108,14 @@ def test_each_directory_is_clean_or_not_by_itself(tmp_path: Path) -> None:
 def test_an_offline_directory_takes_only_its_partitions_along(tmp_path: Path) -> None:
     directories = start(tmp_path)
     places = fill(directories, 6)
-    known = {path.name for path in places.values()}
+    known = {path.name: ID for path in places.values()}
     directories.close()
     directories = start(tmp_path, files=BadDiskFiles(tmp_path / "2"))
     assert list(directories.offline_dirs) == [str(tmp_path / "2")]
     assert directories.data_dirs == (str(tmp_path / "0"), str(tmp_path / "1"))
-    assert directories.remove_unknown(known) == []
+    check = directories.check(known, [])
+    assert check.report.unknown == check.report.removed == []
+    check.settle(is_all_online=False)
     for partition, path in places.items():
         if path.parent.name == "2":
             with pytest.raises(DiskFailure, match="cannot be opened"):
@@ -173,16 +176,6 @@ def test_a_deleted_partition_is_gone_from_its_directory(tmp_path: Path) -> None:
     directories.delete_log("orders", 1)
     assert not places[1].exists()
     assert directories.partition_folders == {"orders-0", "orders-2"}
-    directories.close()
-
-
-def test_folders_nobody_knows_are_removed_in_every_directory(tmp_path: Path) -> None:
-    directories = start(tmp_path)
-    fill(directories, 6)
-    directories.close()
-    directories = start(tmp_path)
-    assert directories.remove_unknown({"orders-4"}) == [f"orders-{number}" for number in (0, 1, 2, 3, 5)]
-    assert directories.partition_folders == {"orders-4"}
     directories.close()
 
 

@@ -11,8 +11,9 @@ import pytest
 
 from storage.errors import DataDirectoryLocked, DiskFailure, StorageError, StorageFailed
 from storage.files import Files
+from storage.partition_metadata import encode_topic_id, partition_folder
 from storage.settings import LogSettings
-from storage.store import LogStore, encode_topic_id, partition_folder
+from storage.store import LogStore
 from tests.support.batches import LaterJobs, append, read_all, run_now
 from tests.support.faulty_files import FaultyFiles
 from tests.support.simulated_disk import Crashed, SimulatedDisk, SimulatedFiles
@@ -33,9 +34,14 @@ def test_a_partition_without_appends_leaves_no_trace(tmp_path: Path) -> None:
     log = store.open_log("orders", 0, ID, SETTINGS)
     assert log.log_end_offset == 0
     assert store.open_log("orders", 0, ID, SETTINGS) is log
-    assert sorted(path.name for path in (tmp_path / "data").iterdir()) == [".lock", "written"]
+    assert sorted(path.name for path in (tmp_path / "data").iterdir()) == [".lock", "folders", "written"]
     store.close()
-    assert sorted(path.name for path in (tmp_path / "data").iterdir()) == [".lock", "clean_shutdown", "written"]
+    assert sorted(path.name for path in (tmp_path / "data").iterdir()) == [
+        ".lock",
+        "clean_shutdown",
+        "folders",
+        "written",
+    ]
 
 
 def test_a_folder_holds_the_log_and_names_its_topic(tmp_path: Path) -> None:
@@ -94,15 +100,20 @@ def test_the_folder_of_another_topic_id_is_moved_aside(tmp_path: Path) -> None:
     store = start(tmp_path)
     append(store.open_log("orders", 0, ID, SETTINGS))
     store.close()
-    for _ in range(2):
+    for topic_id in (OTHER_ID, ID):
         store = start(tmp_path)
-        log = store.open_log("orders", 0, OTHER_ID, SETTINGS)
+        log = store.open_log("orders", 0, topic_id, SETTINGS)
         assert log.log_end_offset == 0
         append(log)
         store.close()
-        (tmp_path / "orders-0" / "partition.metadata").write_text(f"version: 0\ntopic_id: {encode_topic_id(ID)}")
+    store = start(tmp_path)
+    store.open_log("orders", 0, OTHER_ID, SETTINGS)
+    store.close()
     stale = sorted(path.name for path in tmp_path.glob("*.stale"))
-    assert stale == [f"orders-0.{encode_topic_id(ID)}.1.stale", f"orders-0.{encode_topic_id(ID)}.stale"]
+    assert stale == sorted(
+        f"orders-0.{name}.stale"
+        for name in (encode_topic_id(ID), encode_topic_id(ID) + ".1", encode_topic_id(OTHER_ID))
+    )
     assert (tmp_path / stale[1] / "00000000000000000000.log").exists()
 
 
@@ -131,7 +142,7 @@ def test_a_deleted_log_is_gone_and_its_readers_are_not_disturbed(tmp_path: Path)
     jobs.run()
     assert bytes(view) == expected
     assert len(read_all(again)) == 1
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "orders-0", "written"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "folders", "orders-0", "written"]
     store.close()
 
 
@@ -187,21 +198,6 @@ def test_a_full_disk_at_the_first_append_is_reported_and_retried(tmp_path: Path)
     files.repair()
     append(log)
     assert len(read_all(log)) == 1
-    store.close()
-
-
-def test_folders_of_partitions_nobody_knows_are_removed(tmp_path: Path) -> None:
-    store = start(tmp_path)
-    for topic in ("kept", "deleted"):
-        append(store.open_log(topic, 0, ID, SETTINGS))
-    store.close()
-    (tmp_path / "backup-1").mkdir()
-    (tmp_path / "backup-1" / "file").write_bytes(b"not ours")
-    store = start(tmp_path)
-    assert store.remove_unknown({"kept-0", "kept-1"}) == ["deleted-0"]
-    assert store.partition_folders == {"kept-0", "backup-1"}
-    assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["backup-1", "kept-0"]
-    assert store.open_log("kept", 0, ID, SETTINGS).log_end_offset == 1
     store.close()
 
 
@@ -309,7 +305,7 @@ def test_deleted_folders_are_not_recovered(tmp_path: Path) -> None:
     store.close(is_clean=False)
     store = start(tmp_path)
     assert store.unclean_folders == {"orders-1"}
-    store.remove_unknown(set())
+    store.remove_deleted("orders-1")
     assert store.unclean_folders == frozenset()
     store.close()
     assert start(tmp_path).was_clean
@@ -474,12 +470,13 @@ def test_a_parked_log_is_opened_anew(tmp_path: Path) -> None:
 
 
 def test_many_deletions_take_one_thread(tmp_path: Path) -> None:
-    jobs = LaterJobs()
-    store = LogStore(str(tmp_path), Files(), run_now)
-    store.lock()
+    store = start(tmp_path)
     for partition in range(20):
         append(store.open_log("orders", partition, ID, SETTINGS))
-    store.removal._background = jobs
+    store.close()
+    jobs = LaterJobs()
+    store = LogStore(str(tmp_path), Files(), jobs)
+    store.lock()
     for partition in range(20):
         store.delete_log("orders", partition)
     assert len(jobs.jobs) == 1
@@ -502,7 +499,8 @@ def test_a_start_looks_at_names_only(tmp_path: Path) -> None:
             return True
 
         def open_read(self, path: str) -> int:
-            raise AssertionError(path)
+            assert path == str(tmp_path / "folders")
+            return super().open_read(path)
 
     store = start(tmp_path, files=NamesOnly())
     assert len(store.partition_folders) == 300

@@ -159,7 +159,10 @@ class EventWorld:
         self.metastore = ThreadlessMetaStore(Journal.open(f"{DATA_DIR}/metastore.journal", self.files))
         self.syncs = SomeSyncs(self)
         self.topics = Topics(self.metastore, self.store, self.config, ManualClock(), self.life, self.syncs)
-        self.store.remove_unknown(self.topics.folders())
+        check = self.store.check(self.topics.catalogue.folder_ids(), self.topics.deletion_notes.all())
+        assert not check.report.unknown
+        check.settle(is_all_online=True)
+        assert not check.report.lost
         for folder in sorted(self.store.unclean_folders):
             topic = self.topics.get(folder.rpartition("-")[0])
             if topic is not None:

@@ -14,11 +14,11 @@ import msgspec
 
 from kwire.broker.catalogue import WEBHOOKS_TOPIC
 from kwire.broker.coordinator_log import CoordinatorLog
+from kwire.broker.internal_topics import webhooks_topic
 from kwire.broker.partition import Partition, code_of
 from kwire.broker.topics import NewTopic, Topics
 from kwire.broker.webhooks.consumer import Consumer, Key
 from kwire.clock import Clock
-from kwire.config.setting import INT_MAX
 from kwire.errors import ErrorCode, KafkaError
 from storage.batch_writing import batch_of_tails, record_tail
 from storage.errors import StorageError
@@ -32,7 +32,6 @@ PAUSE_SECONDS = 5.0
 # Records of several webhooks share a batch up to so many, which takes some milliseconds; then others get their turn.
 BATCH_RECORDS = 250
 PORTION_PAUSE_SECONDS = 0.02
-SEGMENT_BYTES = 16 * 1024 * 1024
 # A stop waits so long for the disk.
 SETTLE_SECONDS = 10.0
 SHARD = 0
@@ -122,15 +121,8 @@ class TopicStateLog:
     async def prepare(self) -> None:
         if self._topics.get(WEBHOOKS_TOPIC) is not None:
             return
-        configs = {
-            "cleanup.policy": "compact",
-            "compression.type": "producer",
-            "kwire.log.sync": "group",
-            "max.message.bytes": str(INT_MAX),
-            "segment.bytes": str(SEGMENT_BYTES),
-        }
         try:
-            await self._topics.create([NewTopic(WEBHOOKS_TOPIC, 1, configs)])
+            await self._topics.create([NewTopic(WEBHOOKS_TOPIC, *webhooks_topic())])
         except KafkaError as error:
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise

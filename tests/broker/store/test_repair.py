@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from kwire.broker.adoption import Adoption
 from kwire.broker.store import sync_mark
 from kwire.broker.store.committing import MARK_KEY
 from kwire.broker.topics import Topic
@@ -218,6 +219,8 @@ async def test_a_note_about_a_journal_that_was_lost_does_not_keep_its_successor_
     directory = Path(journal_of(node.topics).log.directory)
     node.close()
     shutil.rmtree(directory)
+    outcome = await Adoption([str(node.directory)], node.files, node.config).run({"__events-0"})
+    assert outcome.left == []
     node._starts += 1
     node._open()
     await node.event_store.open()

@@ -1,0 +1,336 @@
+"""Rebuilding the catalogue from partition folders, and accepting the loss of partitions, on a stopped server.
+
+Used by `kwire log adopt`. Nothing is ever deleted: what cannot be used is moved to `set-aside-TIME`. What the folders
+do not say is chosen so that no record is lost by it: an adopted topic keeps everything (`retention.ms=-1`,
+`retention.bytes=-1`) until an operator says otherwise.
+"""
+
+import os
+import re
+import time
+import uuid
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from msgspec import Struct, field
+
+from kwire.broker.catalogue import KEY_PREFIX, MARKS_PREFIX, entry_value
+from kwire.broker.deletion_notes import KEY_PREFIX as DELETED_PREFIX
+from kwire.broker.internal_topics import OWN_TOPICS, internal_topic
+from kwire.broker.producer_ids import KEY as PRODUCER_IDS_KEY
+from kwire.broker.reserved_offsets import MARK_BLOCK
+from kwire.broker.start_up import NODE_KEY, new_cluster_id, set_aside_stamp
+from kwire.config import Config
+from kwire.metastore import Change, EmbeddedMetaStore
+from kwire.metastore.embedded import revision_of
+from kwire.metastore.interface import ABSENT
+from storage.checkpoint import CHECKPOINT_NAME, Checkpoint, decode_checkpoint
+from storage.errors import DataDirectoryLocked, JournalDamaged
+from storage.files import Files
+from storage.folder_list import FOLDERS_NAME, FolderList
+from storage.index import NO_MAX_TIMESTAMP
+from storage.journal import salvage
+from storage.mirrored_journal import JOURNAL_NAME, MIRROR_NAME, MirroredJournal
+from storage.partition_metadata import METADATA_NAME, decode_metadata, encode_metadata
+from storage.set_aside import set_aside
+from storage.start_check import is_partition
+from storage.store import LOCK_NAME
+
+KEEP_ALL = {"retention.ms": "-1", "retention.bytes": "-1"}
+# Above what checkpoints say of leader epochs: runs that were killed may not have written theirs.
+EPOCH_MARGIN = 100
+# Producer ids go on from the time in seconds, times this: above every id that was ever counted up.
+PRODUCER_IDS_PER_SECOND = 2**20
+
+_PARTITION_FOLDER = re.compile(r"(.+)-(\d+)")
+
+
+class NotPossible(Exception):
+    """The operator asked for something that cannot be done; the message says why. Nothing was changed."""
+
+
+class Folder(NamedTuple):
+    """A partition folder as it was found; `topic_id` is None when its metadata is missing or damaged."""
+
+    data_dir: str
+    name: str
+    topic: str
+    number: int
+    topic_id: bytes | None
+
+    @property
+    def path(self) -> str:
+        return os.path.join(self.data_dir, self.name)
+
+
+class Outcome(Struct):
+    """`done`: one sentence for each change. `left`: what still needs a decision."""
+
+    done: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+
+
+class Locked:
+    """The directories of a stopped server, held for as long as they are worked on."""
+
+    def __init__(self, data_dirs: Sequence[str], files: Files) -> None:
+        self._files = files
+        self._held: list[int] = []
+        for data_dir in data_dirs:
+            held = files.lock(os.path.join(data_dir, LOCK_NAME))
+            if held is None:
+                self.release()
+                raise DataDirectoryLocked(f"{data_dir} is in use by another process; stop the server first")
+            self._held.append(held)
+
+    def release(self) -> None:
+        while self._held:
+            self._files.close(self._held.pop())
+
+
+class Adoption:
+    """One run over the directories of a node, the one with the catalogue first; the caller holds their locks."""
+
+    def __init__(self, data_dirs: Sequence[str], files: Files, config: Config) -> None:
+        self._data_dirs = data_dirs
+        self._files = files
+        self._config = config
+        self._stamp = set_aside_stamp()
+        self._outcome = Outcome()
+        self._changes: list[Change] = []
+
+    async def run(self, accepted: Collection[str]) -> Outcome:
+        """`accepted`: folder names of partitions whose loss the operator accepts. Raises NotPossible, StorageError."""
+        self._metastore = self._open_metastore()
+        try:
+            self._topics: dict[str, dict[str, Any]] = {
+                key.removeprefix(KEY_PREFIX): dict(entry.value) for key, entry in self._metastore.entries(KEY_PREFIX)
+            }
+            self._listed = self._read_list()
+            self._found = self._scan()
+            self._check_accepted(accepted)
+            self._adopt_folders()
+            self._commit_topics()
+            for name in sorted(accepted):
+                self._accept_loss(name)
+            self._report_lost(accepted)
+            if self._changes:
+                self._rebuild_node()
+                await self._metastore.commit(self._changes)
+        finally:
+            self._metastore.close()
+        return self._outcome
+
+    # --- what is there
+
+    def _open_metastore(self) -> EmbeddedMetaStore:
+        data_dir = self._data_dirs[0]
+        try:
+            return EmbeddedMetaStore.open(data_dir, self._files)
+        except JournalDamaged:
+            return self._salvaged_metastore(data_dir)
+
+    def _salvaged_metastore(self, data_dir: str) -> EmbeddedMetaStore:
+        """What can be read of both copies, in the order of the commits; the damaged files are set aside."""
+        paths = [os.path.join(data_dir, name) for name in (JOURNAL_NAME, MIRROR_NAME)]
+        records = {record: None for path in paths for record in salvage(self._files.read_file(path) or b"")}
+        ordered = sorted(records, key=revision_of)
+        names = [os.path.basename(path) for path in paths if self._files.exists(path)]
+        target = set_aside(data_dir, names, self._stamp, self._files)
+        journal = MirroredJournal.open(paths[0], paths[1], self._files, revision_of)
+        if ordered:
+            journal.rewrite(ordered)
+        journal.close()
+        self._outcome.done.append(
+            f"both copies of the catalogue were damaged: they are in {target}, and a new one holds the "
+            f"{len(ordered)} commits that could be read"
+        )
+        return EmbeddedMetaStore.open(data_dir, self._files)
+
+    def _read_list(self) -> Mapping[str, bytes]:
+        """Which partitions had folders, as far as it is known; the list itself is left to the server."""
+        if not self._files.exists(os.path.join(self._data_dirs[0], FOLDERS_NAME)):
+            return {}
+        listed = FolderList(self._data_dirs[0], self._files, lambda job: job())
+        listed.start(self._files.boot_id())
+        listed.close()
+        return listed.ids
+
+    def _scan(self) -> dict[str, list[Folder]]:
+        found: dict[str, list[Folder]] = {}
+        for data_dir in self._data_dirs:
+            for name in sorted(self._files.listdir(data_dir)):
+                match = _PARTITION_FOLDER.fullmatch(name)
+                path = os.path.join(data_dir, name)
+                if match is None or not is_partition(path, self._files):
+                    continue
+                topic_id = decode_metadata(self._files.read_file(os.path.join(path, METADATA_NAME)))
+                found.setdefault(name, []).append(Folder(data_dir, name, match[1], int(match[2]), topic_id))
+        return found
+
+    # --- folders
+
+    def _adopt_folders(self) -> None:
+        noted = (key.removeprefix(DELETED_PREFIX) for key, _ in self._metastore.entries(DELETED_PREFIX))
+        deleted = set(map(bytes.fromhex, noted))
+        unknown: dict[str, list[Folder]] = {}
+        for folder in (one for some in self._found.values() for one in some):
+            if folder.topic_id in deleted:
+                continue  # the next start removes it
+            if folder.topic in self._topics:
+                self._settle_known(folder)
+            else:
+                unknown.setdefault(folder.topic, []).append(folder)
+        for topic, folders in sorted(unknown.items()):
+            self._adopt_topic(topic, folders)
+
+    def _settle_known(self, folder: Folder) -> None:
+        """A folder whose topic is in the catalogue: its metadata is repaired, and a missing partition is added."""
+        value = self._topics[folder.topic]
+        topic_id = bytes.fromhex(value["id"])
+        is_new = folder.number >= value["partitions"]
+        if folder.topic_id != topic_id:
+            if any(one.topic_id == topic_id for one in self._found[folder.name]):
+                return  # its place is taken by the right one
+            is_nameless = folder.topic_id is None or self._owner(folder.topic_id) is None
+            if not is_nameless or (folder.topic_id is not None and self._listed.get(folder.name) != topic_id):
+                if is_new:
+                    self._set_aside(folder, "it is of another topic")
+                return
+            self._write_metadata(folder, topic_id)
+        if is_new:
+            value["partitions"] = folder.number + 1
+            self._outcome.done.append(f"topic {folder.topic} has {folder.number + 1} partitions now")
+
+    def _adopt_topic(self, topic: str, folders: Sequence[Folder]) -> None:
+        ids = Counter(one.topic_id for one in folders if one.topic_id is not None and not self._owner(one.topic_id))
+        topic_id = ids.most_common(1)[0][0] if ids else uuid.uuid4().bytes
+        for folder in folders:
+            if folder.topic_id == topic_id:
+                continue
+            if folder.topic_id is None or not ids:
+                self._write_metadata(folder, topic_id)
+            else:
+                self._set_aside(folder, "its topic id differs from that of the topic's other folders")
+        count = max((one.number for one in folders if one.topic_id in (topic_id, None) or not ids), default=0) + 1
+        configs = dict(KEEP_ALL)
+        if topic in OWN_TOPICS:
+            usual_count, configs = internal_topic(topic, self._config)
+            count = max(count, usual_count)
+        self._topics[topic] = entry_value(topic_id, count, configs)
+        settings = " ".join(f"{name}={value}" for name, value in configs.items())
+        self._outcome.done.append(
+            f"topic {topic} is in the catalogue again: {count} partitions ({len(folders)} folders), {settings}; check "
+            "its partition count and settings, which the folders do not name"
+        )
+
+    def _owner(self, topic_id: bytes) -> str | None:
+        text = topic_id.hex()
+        return next((name for name, value in self._topics.items() if value["id"] == text), None)
+
+    def _write_metadata(self, folder: Folder, topic_id: bytes) -> None:
+        self._files.replace_file(os.path.join(folder.path, METADATA_NAME), encode_metadata(topic_id), sync=True)
+        self._outcome.done.append(f"{folder.path}: {METADATA_NAME} was written anew")
+
+    def _set_aside(self, folder: Folder, reason: str) -> None:
+        target = set_aside(folder.data_dir, [folder.name], self._stamp, self._files)
+        self._outcome.done.append(f"{folder.path} was moved to {target}: {reason}")
+
+    def _commit_topics(self) -> None:
+        for name, value in self._topics.items():
+            entry = self._metastore.get(KEY_PREFIX + name)
+            if entry is None or entry.value != value:
+                self._changes.append(Change(KEY_PREFIX + name, value, entry.revision if entry else ABSENT))
+
+    def _rebuild_node(self) -> None:
+        """Numbers that must not be given twice, where the catalogue does not know them any more."""
+        if self._metastore.get(NODE_KEY) is None:
+            epochs = [epoch for checkpoint in self._checkpoints() for epoch, _ in checkpoint.epochs]
+            value = {
+                "cluster_id": self._config.cluster_id or new_cluster_id(),
+                "starts": max(epochs, default=0) + EPOCH_MARGIN,
+                "directory_id": uuid.uuid4().hex,
+            }
+            self._changes.append(Change(NODE_KEY, value, ABSENT))
+            self._outcome.done.append(f"the cluster id is {value['cluster_id']}; groups and webhooks are defined anew")
+        if self._metastore.get(PRODUCER_IDS_KEY) is None:
+            value = {"next": int(time.time()) * PRODUCER_IDS_PER_SECOND}
+            self._changes.append(Change(PRODUCER_IDS_KEY, value, ABSENT))
+
+    def _checkpoints(self) -> Iterator[Checkpoint]:
+        for folder in (one for some in self._found.values() for one in some):
+            checkpoint = self._checkpoint(folder.path)
+            if checkpoint is not None:
+                yield checkpoint
+
+    def _checkpoint(self, path: str) -> Checkpoint | None:
+        return decode_checkpoint(self._files.read_file(os.path.join(path, CHECKPOINT_NAME)) or b"")
+
+    # --- losses
+
+    def _lost(self) -> list[str]:
+        """Partitions that are known to have had a folder, and have none."""
+        return [
+            name for name, topic_id in self._listed.items() if name not in self._found and self._id_of(name) == topic_id
+        ]
+
+    def _id_of(self, name: str) -> bytes | None:
+        topic, _, index = name.rpartition("-")
+        value = self._topics.get(topic)
+        if value is None or not index.isdecimal() or int(index) >= value["partitions"]:
+            return None
+        return bytes.fromhex(value["id"])
+
+    def _check_accepted(self, accepted: Collection[str]) -> None:
+        lost = set(self._lost())
+        for name in sorted(accepted):
+            topic_id = self._id_of(name)
+            if topic_id is None:
+                raise NotPossible(f"--accept-loss {name}: the catalogue has no such partition")
+            is_whole = any(one.topic_id == topic_id for one in self._found.get(name, ()))
+            if is_whole or (name not in lost and name not in self._found):
+                raise NotPossible(f"--accept-loss {name}: this partition is not lost, nothing is to be accepted")
+
+    def _accept_loss(self, name: str) -> None:
+        """An empty log that goes on above every offset that was ever acknowledged."""
+        topic, _, index = name.rpartition("-")
+        value = self._topics[topic]
+        entry = self._metastore.get(MARKS_PREFIX + value["id"])
+        offset: int = entry.value.get(index, MARK_BLOCK) if entry is not None else MARK_BLOCK
+        for folder in self._found.get(name, ()):
+            checkpoint = self._checkpoint(folder.path)
+            offset = max(offset, checkpoint.offset if checkpoint is not None else 0)
+            self._set_aside(folder, "its loss was accepted")
+        self._make_empty_log(os.path.join(self._data_dirs[0], name), bytes.fromhex(value["id"]), offset)
+        self._outcome.done.append(f"{name} begins anew at offset {offset}, above every acknowledged offset")
+
+    def _make_empty_log(self, path: str, topic_id: bytes, offset: int) -> None:
+        checkpoint = Checkpoint(
+            boot_id=self._files.boot_id(),
+            is_clean=True,
+            log_start_offset=offset,
+            offset=offset,
+            segment_base=offset,
+            position=0,
+            walk_from=offset,
+            max_timestamp=NO_MAX_TIMESTAMP,
+            first_timestamp=NO_MAX_TIMESTAMP,
+            created_ms=0,
+            epochs=(),
+            producers=b"",
+        )
+        self._files.makedirs(path)
+        # The metadata comes last: without it the folder is not taken for the log.
+        self._files.replace_file(os.path.join(path, CHECKPOINT_NAME), checkpoint.encode(), sync=True)
+        self._files.replace_file(os.path.join(path, METADATA_NAME), encode_metadata(topic_id), sync=True)
+        self._files.fsync_dir(os.path.dirname(path))
+
+    def _report_lost(self, accepted: Collection[str]) -> None:
+        directories = " ".join(self._data_dirs)
+        for name in self._lost():
+            if name not in accepted:
+                self._outcome.left.append(
+                    f"the folder of {name} is lost. Restore it, or accept the loss: kwire log adopt {directories} "
+                    f"--accept-loss {name}"
+                )

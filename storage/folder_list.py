@@ -1,0 +1,324 @@
+"""The list of partitions that have a folder, so that a lost folder is not mistaken for one that was never made.
+
+One file in the first data directory, for the partitions of all directories: a first line that says what it is, then
+lines that are only ever added, each with its own CRC:
+
+    new BOOT_ID TOPIC_ID FOLDER    the folder was made, and may be on disk or not
+    safe TOPIC_ID FOLDER           the folder is durable
+    gone FOLDER                    the partition was deleted
+
+The last line about a folder counts. ``new`` counts within the boot that wrote it, in which the page cache is whole:
+after a power cut the folder may have been lost before anything in it was acknowledged. So no line has to be synced
+when it is written. Damaged lines are skipped and reported; the folders that are there are listed again at the start.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from copy import copy
+from typing import Final
+
+from crc32c import crc32c
+
+from storage.disk_reserve import freeing
+from storage.errors import PartitionOffline
+from storage.files import Files
+from storage.settings import Background
+
+FOLDERS_NAME: Final = "folders"
+
+_HEAD: Final = b"kwire folders 1"
+_CRC_CHARACTERS: Final = 9
+# With this many lines more than twice the folders, the list is written anew.
+SPARE_LINES_MAX: Final = 10_000
+
+
+class FolderList:
+    """Called by the logs' thread. ``offline`` holds the partitions that are not served, and why.
+
+    Until :meth:`settle` the list is a dictionary, from then on only what differs from the folders on disk is in memory.
+    """
+
+    def __init__(self, data_dir: str, files: Files, background: Background) -> None:
+        self._path = os.path.join(data_dir, FOLDERS_NAME)
+        self._data_dir = data_dir
+        self._files = files
+        self._background = background
+        self._boot_id = ""
+        # All directories of the node, which a remedy has to name.
+        self.data_dirs: Sequence[str] = (data_dir,)
+        self._is_closed = True
+        self._fd = -1
+        self._size_bytes = 0
+        self._line_count = 0
+        self._folder_count = 0
+        self._lock = threading.Lock()
+        self._is_rewriting = False
+        self._ids: dict[str, bytes] | None = {}
+        # Folders made in this boot that may not be durable.
+        self._fresh: dict[str, bytes] = {}
+        self._lost: set[str] = set()
+        self._unlisted: set[str] = set()
+        self.offline: dict[str, PartitionOffline] = {}
+        self.is_missing = False
+        self.damaged_line_count = 0
+
+    def start(self, boot_id: str) -> None:
+        """Read the list of the last run and go on with it. Raises ``OSError``."""
+        self._boot_id = boot_id
+        data = self._files.read_file(self._path)
+        self.is_missing = data is None
+        found = _Found(data or b"", boot_id)
+        self._ids, self._fresh = found.ids, found.fresh
+        self._line_count, self._folder_count = found.line_count, len(found.ids)
+        self.damaged_line_count = found.damaged_count + (data == b"")
+        self._is_closed = False
+        with self._lock, suppress(OSError):  # without room for it now, it is made with the first line
+            if data is None:
+                # Durable before any folder is made: a power cut must not make the list look lost.
+                freeing(self._files, self._path, lambda: self._replace({}))
+            self._open_file()
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether a folder that is not listed was never in use."""
+        return not self.is_missing and not self.damaged_line_count
+
+    @property
+    def ids(self) -> Mapping[str, bytes]:
+        """What the last run left, until :meth:`settle`."""
+        return self._ids or {}
+
+    def settle(self, entries: Mapping[str, bytes], lost: Iterable[str], unlisted: Iterable[str]) -> None:
+        """The start is decided. ``entries`` are the partitions that have a folder or have lost it (``lost``);
+        ``unlisted`` are folders that are there and belong to no partition."""
+        self._lost, self._unlisted = set(lost), set(unlisted)
+        if entries != self._ids or self._line_count > len(entries) or self.damaged_line_count:
+            # Without room for a new list the old one goes on: each of its lines still holds.
+            with self._lock, suppress(OSError):
+                freeing(self._files, self._path, lambda: self._replace(entries))
+        self._folder_count = len(entries)
+        self._ids = None
+
+    def has(self, folder: str, topic_id: bytes, *, is_there: bool) -> bool:
+        """Whether this partition is known to have had a folder. ``is_there``: a folder of that name exists."""
+        if self._ids is not None:
+            return self._ids.get(folder) == topic_id
+        return folder not in self._unlisted if is_there else folder in self._lost
+
+    def check_online(self, folder: str) -> None:
+        error = self.offline.get(folder)
+        if error is not None:
+            raise copy(error)  # a copy, or each raise would add to the traceback of one object
+
+    def take_offline(self, folder: str, what: str, data_dir: str, *, is_lost: bool) -> PartitionOffline:
+        """The error to raise; the partition stays offline until an operator decides."""
+        remedy = f"kwire log adopt {shlex.join(self.data_dirs)}" + (f" --accept-loss {folder}" if is_lost else "")
+        return self.set_offline(folder, what, f"in {data_dir}; stop the server and run: {remedy}")
+
+    def set_offline(self, folder: str, what: str, details: str) -> PartitionOffline:
+        error = self.offline.setdefault(folder, PartitionOffline(f"partition {folder} is offline: {what}", details))
+        return copy(error)
+
+    # --- lines
+
+    def note_new(self, folder: str, topic_id: bytes) -> None:
+        """The folder has been made. Raises ``OSError``; then it may be noted again."""
+        self._fresh[folder] = topic_id
+        self._write(self._line(folder, topic_id))
+        self._folder_count += 1
+        self._unlisted.discard(folder)
+        if self._ids is not None:
+            self._ids[folder] = topic_id
+
+    def note_safe(self, folder: str) -> None:
+        """The folder is durable. In any thread; without room for the line the next start writes it."""
+        topic_id = self._fresh.pop(folder, None)
+        if topic_id is not None:
+            with suppress(OSError):
+                self._write(self._line(folder, topic_id))
+
+    def forget(self, folder: str) -> None:
+        """The partition was deleted."""
+        self.offline.pop(folder, None)
+        self._lost.discard(folder)
+        self._unlisted.discard(folder)
+        self._fresh.pop(folder, None)
+        if self._ids is not None:
+            self._ids.pop(folder, None)
+        self._folder_count = max(self._folder_count - 1, 0)
+        with suppress(OSError):  # its topic's id is gone with it, so the lines mean nothing any more
+            self._write(b"gone %s" % folder.encode())
+
+    def _write(self, text: bytes) -> None:
+        line = _encode_line(text)
+        with self._lock:
+            self._open_file()
+            try:
+                self._files.write_all(self._fd, line, self._size_bytes)
+            except OSError:
+                with suppress(OSError):  # a part of the line that stays is a damaged line at the next start
+                    self._files.truncate(self._fd, self._size_bytes)
+                raise
+            self._size_bytes += len(line)
+            self._line_count += 1
+            is_due = self._line_count > 2 * self._folder_count + SPARE_LINES_MAX and not self._is_rewriting
+            self._is_rewriting |= is_due
+        if is_due:
+            with suppress(RuntimeError):  # no thread to be had: the server is stopping
+                self._background(self._rewrite)
+
+    # --- the file
+
+    def _rewrite(self) -> None:
+        """Drop the lines that count no more. In a thread; lines that come meanwhile are copied behind."""
+        try:
+            with self._lock:
+                size_bytes = self._size_bytes
+                fd = self._files.duplicate(self._fd) if self._fd >= 0 else -1
+            if fd < 0:
+                return
+            try:
+                lines = _live_lines(self._files.pread(fd, size_bytes, 0))
+                self._switch(fd, size_bytes, lines)
+            finally:
+                self._files.close(fd)
+        except OSError:
+            return  # the list in place is as good, only longer
+        finally:
+            self._is_rewriting = False
+
+    def _switch(self, old_fd: int, copied_bytes: int, lines: list[bytes]) -> None:
+        temporary = self._path + ".new"
+        content = _HEAD + b"\n" + b"".join(map(_encode_line, lines))
+        fd = self._files.create(temporary)
+        try:
+            self._files.write_all(fd, content, 0)
+            self._files.fsync(fd)  # before the lock is taken: the event loop may wait for that
+            with self._lock:
+                if self._fd < 0:
+                    return
+                added = self._files.pread(old_fd, self._size_bytes - copied_bytes, copied_bytes)
+                self._files.write_all(fd, added, len(content))
+                self._files.rename(temporary, self._path)
+                self._fd, fd = fd, self._fd
+                self._size_bytes = len(content) + len(added)
+                self._line_count = len(lines) + added.count(b"\n")
+        finally:
+            self._files.close(fd)
+
+    def _replace(self, entries: Mapping[str, bytes]) -> None:
+        lines = (self._line(folder, topic_id) for folder, topic_id in entries.items())
+        self._files.replace_file(self._path, _HEAD + b"\n" + b"".join(map(_encode_line, lines)), sync=True)
+        self._close_file()
+        self._open_file()
+        self._line_count = len(entries)
+
+    def _line(self, folder: str, topic_id: bytes) -> bytes:
+        state = f"new {self._boot_id}" if folder in self._fresh else "safe"
+        return f"{state} {topic_id.hex()} {folder}".encode()
+
+    def _open_file(self) -> None:
+        """Go on behind the last whole line; a new file gets its first line. Raises ``OSError``."""
+        if self._fd >= 0:
+            return
+        if self._is_closed:
+            raise OSError(f"{self._path} is closed")
+        fd = self._files.open_write(self._path)
+        try:
+            data = self._files.pread(fd, self._files.size(fd), 0)
+            end = data.rfind(b"\n") + 1
+            if end < len(data):
+                self._files.truncate(fd, end)
+            if not end:
+                self._files.write_all(fd, _HEAD + b"\n", 0)
+                end = len(_HEAD) + 1
+        except OSError:
+            self._files.close(fd)
+            raise
+        self._fd, self._size_bytes = fd, end
+
+    def sync(self) -> None:
+        """Make every line durable; raises ``OSError``."""
+        with self._lock:
+            if self._fd >= 0:
+                self._files.fdatasync(self._fd)
+
+    def close(self) -> None:
+        with self._lock:
+            self._is_closed = True
+            self._close_file()
+
+    def _close_file(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            self._files.close(fd)
+
+
+def _encode_line(text: bytes) -> bytes:
+    return b"%08x %s\n" % (crc32c(text), text)
+
+
+def _lines(data: bytes) -> Iterator[bytes | None]:
+    """The text of each line, None for a damaged one. After the last line break there is nothing, or a torn line."""
+    head, *lines = data.split(b"\n")
+    if data and head != _HEAD:
+        yield None
+    for line in lines[:-1]:
+        text = line[_CRC_CHARACTERS:]
+        if line[:_CRC_CHARACTERS] == b"%08x " % crc32c(text):
+            yield text
+        elif b"\0" not in line:  # zeros are a sector that a power cut took, with lines that nobody waited for
+            yield None
+
+
+def _live_lines(data: bytes) -> list[bytes]:
+    """The last line about each folder that was not deleted."""
+    last: dict[bytes, bytes] = {}
+    for text in _lines(data):
+        if text is not None:
+            folder = text.rpartition(b" ")[2]
+            last.pop(folder, None)
+            if not text.startswith(b"gone "):
+                last[folder] = text
+    return list(last.values())
+
+
+class _Found:
+    """What a list says: the topic id of each folder that counts, and which of them may not be durable."""
+
+    def __init__(self, data: bytes, boot_id: str) -> None:
+        self.ids: dict[str, bytes] = {}
+        self.fresh: dict[str, bytes] = {}
+        self.damaged_count = 0
+        self.line_count = 0
+        self._boot_id = boot_id
+        for text in _lines(data):
+            self.line_count += 1
+            try:
+                self._take(text.decode().split(" ", 3) if text is not None else [])
+            except ValueError:
+                self.damaged_count += 1
+
+    def _take(self, words: list[str]) -> None:
+        match words:
+            case ["safe", topic_id, folder]:
+                self.ids[folder] = bytes.fromhex(topic_id)
+                self.fresh.pop(folder, None)
+            case ["new", boot_id, topic_id, folder]:
+                self.ids.pop(folder, None)
+                if boot_id == self._boot_id and boot_id:
+                    self.ids[folder] = self.fresh[folder] = bytes.fromhex(topic_id)
+            case ["gone", folder]:
+                self.ids.pop(folder, None)
+                self.fresh.pop(folder, None)
+            case _:
+                raise ValueError("not a line of the list")
