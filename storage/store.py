@@ -375,8 +375,10 @@ class LogStore:
 
     def _delete_folder(self, folder: str) -> None:
         path = os.path.join(self.data_dir, folder)
-        with disk_errors(f"delete {path}"):
+        found: bytes | None = None
+        with suppress(OSError):  # the id is for people: without a descriptor to read it the folder goes as well
             found = self._files.read_file(os.path.join(path, METADATA_NAME))
+        with disk_errors(f"delete {path}"):
             moved = self._move_aside(folder, topic_id_text(found), DELETED_SUFFIX)
         self._forget_folder(folder)
         self.removal.add([moved])

@@ -82,6 +82,21 @@ def test_a_log_lives_on_wherever_its_descriptors_run_out(tmp_path: Path, error_n
     each_shortage(write)
 
 
+def test_a_partition_can_be_deleted_without_descriptors(tmp_path: Path) -> None:
+    files = ScarceFiles()
+    store, log = start(tmp_path, files)
+    append(log, make_batch(value=VALUE))
+    files.allow(0)
+    store.delete_log("orders", 0)
+    assert [path.name for path in tmp_path.glob("orders-0*")] == ["orders-0.unknown.deleted"]
+    assert list(store.removal.failed) == [str(tmp_path / "orders-0.unknown.deleted")]
+    files.allow(None)
+    store.removal.retry()
+    assert list(tmp_path.glob("orders-0*")) == []
+    assert store.open_log("orders", 0, ID, SETTINGS).log_end_offset == 0
+    store.close()
+
+
 def test_a_round_without_descriptors_syncs_nothing_and_can_be_repeated(tmp_path: Path) -> None:
     def sync(count: int) -> bool:
         files = ScarceFiles()
