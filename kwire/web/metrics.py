@@ -133,6 +133,12 @@ class NodeCollector(Collector):
             value=metrics.run_queue_wait_seconds,
         )
 
+    def _open_descriptors(self) -> int:
+        try:
+            return len(os.listdir("/proc/self/fd"))
+        except OSError:  # no descriptor is left to read it with
+            return self._services.descriptors.limit
+
     def _descriptors(self) -> Iterator[Metric]:
         descriptors = self._services.descriptors
         yield GaugeMetricFamily("process_max_fds", "File descriptors that may be open.", value=descriptors.limit)
@@ -155,10 +161,13 @@ class NodeCollector(Collector):
         yield CounterMetricFamily(
             "process_cpu_seconds", "Processor time, user and system.", value=usage.ru_utime + usage.ru_stime
         )
-        yield GaugeMetricFamily("process_open_fds", "Open file descriptors.", value=len(os.listdir("/proc/self/fd")))
+        yield GaugeMetricFamily("process_open_fds", "Open file descriptors.", value=self._open_descriptors())
         yield from self._descriptors()
-        with open("/proc/self/status") as status:
-            memory = {line.split(":")[0]: line.split()[1] for line in status if line.startswith(("VmRSS", "RssAnon"))}
+        try:
+            with open("/proc/self/status") as status:
+                memory = {one.split(":")[0]: one.split()[1] for one in status if one.startswith(("VmRSS", "RssAnon"))}
+        except OSError:  # no descriptor is left to read it with
+            return
         yield GaugeMetricFamily(
             "process_resident_memory_bytes",
             "Memory in use, mapped log pages included.",

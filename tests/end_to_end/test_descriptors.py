@@ -134,6 +134,7 @@ def test_no_descriptor_is_an_error_that_passes(many: LimitedProcess) -> None:
         wait_until(lambda: delay_count(many) == 1, "the sync was put off")
         assert {send(refused, fresh) for _ in range(3)} == {KAFKA_STORAGE_ERROR}
         assert not waiting.has_data(0)
+        assert metric(watch, "process_open_fds") == PLENTY
         resource.prlimit(many.pid, resource.RLIMIT_NOFILE, (PLENTY, PLENTY))
         _, answer = waiting.receive()
         assert produced(answer).error_code == NONE

@@ -50,3 +50,25 @@ def test_space_is_reserved_ahead_while_all_seals_wait_for_the_disk(tmp_path: Pat
         is_over.set()
         threads.close()
     log.close()
+
+
+def test_a_log_whose_checkpoint_is_being_written_is_not_parked_on_the_loop(tmp_path: Path) -> None:
+    log = make_log(tmp_path, background=lambda job: job(), settings=LogSettings())
+    append(log, make_batch())
+    log.flush()
+    is_held, may_end = threading.Event(), threading.Event()
+
+    def write() -> None:
+        with log._checkpoint_file.held():
+            is_held.set()
+            may_end.wait(WAIT_SECONDS)
+
+    writing = threading.Thread(target=write)
+    writing.start()
+    try:
+        assert is_held.wait(WAIT_SECONDS)
+        assert not log.park()
+    finally:
+        may_end.set()
+        writing.join(WAIT_SECONDS)
+    assert log.park()
