@@ -104,17 +104,17 @@ from kwire.wire.messages.write_txn_markers import WRITE_TXN_MARKERS
 HANDLERS: dict[int, Handler] = {
     handler.api.key: handler
     for handler in (
-        Handler(PRODUCE, produce.handle, RepeatedProduce, waits=True, has_records=True),
-        Handler(FETCH, fetch.handle, waits=True),
+        Handler(PRODUCE, produce.handle, RepeatedProduce, has_records=True),
+        Handler(FETCH, fetch.handle),
         Handler(LIST_OFFSETS, list_offsets.handle),
         Handler(METADATA, metadata.handle),
         Handler(OFFSET_COMMIT, offset_commit.handle),
         Handler(OFFSET_FETCH, offset_fetch.handle),
         Handler(FIND_COORDINATOR, find_coordinator.handle),
-        Handler(JOIN_GROUP, join_group.handle, waits=True),
+        Handler(JOIN_GROUP, join_group.handle),
         Handler(HEARTBEAT, heartbeat.handle),
         Handler(LEAVE_GROUP, leave_group.handle),
-        Handler(SYNC_GROUP, sync_group.handle, waits=True),
+        Handler(SYNC_GROUP, sync_group.handle),
         Handler(DESCRIBE_GROUPS, describe_groups.handle),
         Handler(LIST_GROUPS, list_groups.handle),
         Handler(API_VERSIONS, api_versions.handle),

@@ -124,12 +124,10 @@ class Shortcut(Protocol):
 class Handler(NamedTuple):
     """An API and what answers it: at once (a response, or None for no answer at all), or later (an awaitable).
 
-    `waits` is for an API whose answer may wait for other clients, and `has_records` for one whose requests are long
-    because of the records in them, which are not decoded.
+    `has_records` is for an API whose requests are long because of the records in them, which are not decoded.
     """
 
     api: Api
     handle: Callable[[Context, Any], Any | Awaitable[Any]]
     shortcut: Callable[[], Shortcut] | None = None
-    waits: bool = False
     has_records: bool = False

@@ -6,7 +6,7 @@
 - Whole batches as they were written, the first one even if it is larger than the limits, so that a reader gets on.
 - An offset inside a batch gets the whole batch; one outside the log is OFFSET_OUT_OF_RANGE.
 - A partition named twice is answered once, for what was said last. One that does not exist is told when others that
-  were asked for have been waited for: nothing is gained by asking again at once.
+  were asked for have been waited for: nothing is gained by asking again at once. A large request does not wait then.
 - Who reads committed data gets nothing from the last stable offset on, waits for that to rise, and is told which
   transactions in what it gets were aborted: to leave them out is the client's part. Everybody is told that offset.
 - Version 4 brought the isolation level, 5 the start of the log; 6 lets a disk that failed be told as such, before it is
@@ -28,7 +28,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from kwire.broker.chunking import call_in_turn, eager, next_turn, spread
+from kwire.broker.chunking import call_in_turn, eager, next_turn, spread, spread_nested
 from kwire.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, Asked, CachedPartition, FetchSession
 from kwire.broker.partition import Partition, code_of
 from kwire.broker.topics import Topic
@@ -38,11 +38,13 @@ from kwire.coordinator.asking import settled
 from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.context import Context
 from kwire.handlers.epochs import UNKNOWN_EPOCH, check_epoch
-from kwire.handlers.fetch_requests import has_overlong_names, has_repeats, is_large, weight, without_repeats
+from kwire.handlers.fetch_errors import FIRST_TOPIC_ID_VERSION, failed, failed_response
+from kwire.handlers.fetch_requests import has_overlong_names, has_repeats, is_large, without_repeats
 from kwire.wire.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
+    FetchPartition,
     FetchRequest,
     FetchResponse,
     FetchTopic,
@@ -60,7 +62,6 @@ log = logging.getLogger("kwire.handlers")
 
 FIRST_STORAGE_ERROR_VERSION = 6
 FIRST_ZSTD_VERSION = 10
-FIRST_TOPIC_ID_VERSION = 13
 FIRST_LEADER_HINT_VERSION = 16
 READ_COMMITTED = 1
 # Under memory pressure pages may be gone again before they are sent; after some tries the loop reads them itself.
@@ -68,6 +69,7 @@ WARM_UPS_MAX = 3
 
 # What a turn of the loop may cost. To find that a partition of a session has not changed is next to nothing.
 _UNCHANGED_WEIGHT = 1
+_TOPIC_WEIGHT = 5
 _READ_WEIGHT = 20
 _TURN_WEIGHT = _READ_WEIGHT * WEIGHT_PER_TURN
 _OPEN_WEIGHT = _TURN_WEIGHT // OPENS_PER_TURN
@@ -120,17 +122,17 @@ async def _handle_in_turns(context: Context, request: FetchRequest, by_id: bool)
         if request.session_id != NO_SESSION:
             sessions.close(request.session_id)
         request.topics = await without_repeats(request.topics, by_id)
-        look = _Look(context, request, None, opens_session=False)
+        look = _Look(context, request, None, in_turns=True)
         response = await settled(_answer(look))
         if request.session_epoch == INITIAL_EPOCH:
             response.session_id = await look.new_session_in_turns()
         return response
     try:
         session = _find_session(context, request, by_id)
-        async for asked in spread(request.topics, weigh=weight):
-            session.ask(asked.topic_id if by_id else asked.topic, asked.partitions)
-        async for gone in spread(request.forgotten_topics_data):
-            session.forget(gone.topic_id if by_id else gone.topic, gone.partitions)
+        async for asked, one in spread_nested(request.topics, lambda asked: asked.partitions):
+            session.ask(asked.topic_id if by_id else asked.topic, (one,))
+        async for gone, index in spread_nested(request.forgotten_topics_data, lambda gone: gone.partitions):
+            session.forget(gone.topic_id if by_id else gone.topic, (index,))
         # Another request may have gone on with the session meanwhile.
         sessions.advance(_find_session(context, request, by_id))
     except KafkaError as error:
@@ -217,7 +219,7 @@ class _GrownAnswer(asyncio.Future[FetchResponse]):
             log.exception("Fetch failed while it waited for records")
             look = self._look
             del self._poll
-            self.set_result(_failed_response(look.context, look.request, ErrorCode.UNKNOWN_SERVER_ERROR))
+            self.set_result(failed_response(look.context, look.request, ErrorCode.UNKNOWN_SERVER_ERROR))
 
     def _finish_look(self, steps: Iterator[None]) -> None:
         for _ in steps:
@@ -247,6 +249,7 @@ class _Look:
         "_by_id",
         "_endpoint",
         "_epoch",
+        "_in_turns",
         "_is_follower",
         "_is_limited",
         "_is_patient",
@@ -267,10 +270,11 @@ class _Look:
     )
 
     def __init__(
-        self, context: Context, request: FetchRequest, session: FetchSession | None, *, opens_session: bool = True
+        self, context: Context, request: FetchRequest, session: FetchSession | None, *, in_turns: bool = False
     ) -> None:
         self.context = context
-        self._opens_session = opens_session and request.session_epoch == INITIAL_EPOCH
+        self._in_turns = in_turns
+        self._opens_session = not in_turns and request.session_epoch == INITIAL_EPOCH
         self.request = request
         self._session = session
         if session is not None:
@@ -331,7 +335,7 @@ class _Look:
         if code is ErrorCode.KAFKA_STORAGE_ERROR and self.context.api_version < FIRST_STORAGE_ERROR_VERSION:
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         self.has_failed = True
-        data = _failed(asked.partition, code)
+        data = failed(asked.partition, code)
         if code in _LEADER_ELSEWHERE and self.context.api_version >= FIRST_LEADER_HINT_VERSION:
             self._tell_leader(data, partition)
         return data
@@ -407,11 +411,13 @@ class _Look:
 
     def _missing(self, topic: Topic | None, asked: Asked) -> PartitionData:
         self._left_weight -= _READ_WEIGHT
+        # What a large request names must not be held in memory while it waits for something else.
+        self.has_failed = self.has_failed or self._in_turns
         is_id_unknown = topic is None and self._by_id
         code = ErrorCode.UNKNOWN_TOPIC_ID if is_id_unknown else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if topic is not None and topic.is_hidden:
             code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        return _failed(asked.partition, code)
+        return failed(asked.partition, code)
 
     def _tell_leader(self, data: PartitionData, partition: Partition) -> None:
         node = self.context.services.node
@@ -430,7 +436,7 @@ class _Look:
     def _look_at_request(self) -> Iterator[None]:
         topics, by_id = self.context.services.topics, self._by_id
         for asked in self.request.topics:
-            self._left_weight -= _UNCHANGED_WEIGHT
+            self._left_weight -= _TOPIC_WEIGHT
             if self._left_weight <= 0:
                 self._left_weight = _TURN_WEIGHT
                 yield
@@ -451,35 +457,39 @@ class _Look:
             )
 
     def _new_session(self) -> int:
-        session = self._begin_session()
+        topics, sessions = self.request.topics, self.context.services.fetch_sessions
+        if has_overlong_names(topics):
+            return NO_SESSION
+        session = sessions.begin(sum(len(asked.partitions) for asked in topics), uses_topic_ids=self._by_id)
         if session is None:
             return NO_SESSION
-        for asked, response in zip(self.request.topics, self._responses, strict=True):
-            self._fill(session, asked, response)
-        return self.context.services.fetch_sessions.add(session)
+        for asked, response in zip(topics, self._responses, strict=True):
+            for one, data in zip(asked.partitions, response.partitions, strict=True):
+                self._fill(session, asked, one, data)
+        return sessions.add(session)
 
     async def new_session_in_turns(self) -> int:
-        """A session for very many partitions; called after `answer`, which then has opened none."""
-        session = self._begin_session()
+        """The same for very many partitions; called after `answer`, which then has opened none."""
+        topics, sessions = self.request.topics, self.context.services.fetch_sessions
+        size = 0
+        async for asked in spread(topics):
+            size += len(asked.partitions)
+            if has_overlong_names((asked,)):
+                return NO_SESSION
+        session = sessions.begin(size, uses_topic_ids=self._by_id)
         if session is None:
             return NO_SESSION
-        pairs = zip(self.request.topics, self._responses, strict=True)
-        async for asked, response in spread(pairs, weigh=lambda pair: weight(pair[0])):
-            self._fill(session, asked, response)
-        return self.context.services.fetch_sessions.add(session)
+        pairs = zip(topics, self._responses, strict=True)
+        answers = spread_nested(pairs, lambda pair: zip(pair[0].partitions, pair[1].partitions, strict=True))
+        async for (asked, _), (one, data) in answers:
+            self._fill(session, asked, one, data)
+        return sessions.add(session)
 
-    def _begin_session(self) -> FetchSession | None:
-        if has_overlong_names(self.request.topics):
-            return None
-        size = sum(len(asked.partitions) for asked in self.request.topics)
-        return self.context.services.fetch_sessions.begin(size, uses_topic_ids=self._by_id)
-
-    def _fill(self, session: FetchSession, asked: FetchTopic, response: FetchableTopicResponse) -> None:
+    def _fill(self, session: FetchSession, asked: FetchTopic, one: FetchPartition, data: PartitionData) -> None:
         topic = asked.topic_id if self._by_id else asked.topic
-        session.ask(topic, asked.partitions)
-        for data in response.partitions:
-            cached = session.partitions[topic, data.partition_index]
-            cached.tell(data.high_watermark, data.last_stable_offset, data.log_start_offset)
+        session.ask(topic, (one,))
+        cached = session.partitions[topic, one.partition]
+        cached.tell(data.high_watermark, data.last_stable_offset, data.log_start_offset)
 
     # --- requests that go on with a session
 
@@ -570,28 +580,3 @@ def _diverging_epoch(partition: Partition, asked: Asked) -> EpochEndOffset | Non
     if epoch < asked.last_fetched_epoch or end_offset < asked.fetch_offset:
         return EpochEndOffset(epoch=epoch, end_offset=end_offset)
     return None
-
-
-def _failed_response(context: Context, request: FetchRequest, code: ErrorCode) -> FetchResponse:
-    """As Kafka answers a request that failed as a whole: older clients look for the error at the partitions only."""
-    topics: list[FetchableTopicResponse] = []
-    if context.api_version < FIRST_TOPIC_ID_VERSION:
-        topics = [
-            FetchableTopicResponse(
-                topic=asked.topic, partitions=[_failed(one.partition, code) for one in asked.partitions]
-            )
-            for asked in request.topics
-        ]
-    return FetchResponse(error_code=code, session_id=request.session_id, responses=topics)
-
-
-def _failed(index: int, code: ErrorCode) -> PartitionData:
-    return PartitionData(
-        partition_index=index,
-        error_code=code,
-        high_watermark=-1,
-        last_stable_offset=-1,
-        log_start_offset=-1,
-        aborted_transactions=None,
-        records=b"",
-    )

@@ -1,5 +1,7 @@
 """The form of a Fetch request: whether it is large, names a partition twice, or names what cannot exist."""
 
+from collections.abc import Sequence
+
 from kwire.broker.chunking import spread
 from kwire.broker.topics import NAME_LENGTH_MAX
 from kwire.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -17,11 +19,7 @@ def is_large(request: FetchRequest) -> bool:
     return count > NAMED_AT_ONCE_MAX
 
 
-def weight(asked: FetchTopic) -> int:
-    return 1 + len(asked.partitions)
-
-
-def has_overlong_names(topics: list[FetchTopic]) -> bool:
+def has_overlong_names(topics: Sequence[FetchTopic]) -> bool:
     """No topic has such a name, so a session would only remember it: megabytes of them, from a hostile reader."""
     return any(len(asked.topic) > NAME_LENGTH_MAX for asked in topics)
 

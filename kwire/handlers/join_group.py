@@ -3,6 +3,8 @@
 - 1: a rebalance timeout of its own; in 0 the session timeout is both. 2: throttling.
 - 4: a new member is first told its id (MEMBER_ID_REQUIRED) and joins with it. 5: group instance id of static members.
 - 7: the answer names the protocol type, and no protocol on an error is null rather than empty.
+- More than PROTOCOLS_MAX protocols are INVALID_REQUEST; a group whose members say more than fits is
+  GROUP_MAX_SIZE_REACHED (`coordinator/group/metadata_budget.py`).
 - 8: a reason, for people. 9: a returning static leader is told to keep the assignment (skip_assignment).
 """
 
@@ -10,13 +12,22 @@ from collections.abc import Awaitable
 
 from kwire.coordinator.asking import answer_of
 from kwire.coordinator.group.commands import JoinAnswer, JoinGroup
+from kwire.errors import ErrorCode
 from kwire.handlers.context import Context
 from kwire.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+
+# Real members know a few.
+PROTOCOLS_MAX = 1_000
 
 
 def handle(context: Context, request: JoinGroupRequest) -> JoinGroupResponse | Awaitable[JoinGroupResponse]:
     version = context.api_version
     groups = context.services.groups
+    if len(request.protocols) > PROTOCOLS_MAX:
+        return _response(JoinAnswer(error=ErrorCode.INVALID_REQUEST), version)
+    protocols = groups.metadata.hold([(protocol.name, protocol.metadata) for protocol in request.protocols])
+    if protocols is None:
+        return _response(JoinAnswer(error=ErrorCode.COORDINATOR_NOT_AVAILABLE), version)
     command = JoinGroup(
         group_id=request.group_id,
         member_id=request.member_id,
@@ -27,7 +38,7 @@ def handle(context: Context, request: JoinGroupRequest) -> JoinGroupResponse | A
         session_timeout_ms=request.session_timeout_ms,
         rebalance_timeout_ms=request.rebalance_timeout_ms if version >= 1 else request.session_timeout_ms,
         protocol_type=request.protocol_type,
-        protocols=tuple((protocol.name, protocol.metadata) for protocol in request.protocols),
+        protocols=protocols,
         requires_member_id=version >= 4,
         can_skip_assignment=version >= 9,
         fresh_id=groups.fresh_id(),

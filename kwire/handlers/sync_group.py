@@ -9,6 +9,8 @@ from collections.abc import Awaitable
 from kwire.broker.chunking import eager, spread
 from kwire.coordinator.asking import answer_of, settled
 from kwire.coordinator.group.commands import SyncAnswer, SyncGroup
+from kwire.coordinator.group.metadata_budget import GROUP_METADATA_BYTES_MAX
+from kwire.errors import ErrorCode
 from kwire.handlers.context import Context
 from kwire.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
@@ -18,6 +20,9 @@ def handle(context: Context, request: SyncGroupRequest) -> SyncGroupResponse | A
 
 
 async def _answer(context: Context, request: SyncGroupRequest) -> SyncGroupResponse:
+    if sum(len(one.assignment) for one in request.assignments) > GROUP_METADATA_BYTES_MAX:
+        # As if the record that is to hold them had been refused by the log.
+        return SyncGroupResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR, assignment=b"")
     command = SyncGroup(
         group_id=request.group_id,
         generation_id=request.generation_id,

@@ -25,6 +25,7 @@ from kwire.handlers.api_versions import refuse_version
 from kwire.handlers.context import Context, DropConnection, DurableAnswer, Handler, Services, Shortcut
 from kwire.metrics import Latency, ServerMetrics
 from kwire.server.complaints import Complaints
+from kwire.server.large_requests import SLOT_SECONDS_MAX, LargeRequests
 from kwire.server.routes import Route
 from kwire.wire.connection import Request, ServerConnection, Turn
 from kwire.wire.errors import TooManyElements, WireError
@@ -40,8 +41,6 @@ log = logging.getLogger("kwire.server")
 UNSENT_BYTES_MAX = 1024 * 1024
 # What all requests that arrive in one loop iteration may take before connections with more of them have to wait.
 TURN_SECONDS = 0.008
-# Large requests that are decoded at the same time, some 50 MB each. Others wait as the bytes that arrived.
-LARGE_REQUESTS_MAX = 4
 # Starved connections that are tried in one loop iteration after memory was released.
 FED_PER_TURN = 100
 
@@ -91,7 +90,7 @@ class Shared:
         limit_bytes = network.requests_bytes_max if network.requests_bytes_max > 0 else 2**62
         self.memory = ReceiveMemory(limit_bytes, network.request_bytes_max)
         self.accounts: dict[str, Account] = {}
-        self.large_requests = asyncio.Semaphore(LARGE_REQUESTS_MAX)
+        self.large_requests = LargeRequests()
         self.outbox = Outbox()
         self._loop = asyncio.get_running_loop()
         self._turn_end: float | None = None
@@ -392,14 +391,14 @@ class KafkaConnection(asyncio.BufferedProtocol):
         try:
             async with slots:
                 answer = await self._begin_large(route, request)
-                is_later = isinstance(answer, Awaitable)
-                if not (is_later and route.waits):
-                    chunks = await _encode_large(route, request.version, await answer if is_later else answer)
-            if is_later and route.waits:
+                await asyncio.wait((answer,), timeout=SLOT_SECONDS_MAX)
+                if answer.done():
+                    chunks = await _encode_large(route, request.version, answer.result())
+            if not answer.done():
                 # It waits for other clients, and they may have to wait for a slot.
-                answer = await answer
+                await answer
                 async with slots:
-                    chunks = await _encode_large(route, request.version, answer)
+                    chunks = await _encode_large(route, request.version, answer.result())
         except (WireError, DropConnection) as problem:
             self._fail(str(problem))
             return
@@ -410,8 +409,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if not self._transport.is_closing():
             self._send_on(self._machine.answer_later(request, chunks), route.latency, began)
 
-    async def _begin_large(self, route: Route, request: Request) -> Any:
-        """Run the ordered phase of a large request; the bytes that arrived are given up with it."""
+    async def _begin_large(self, route: Route, request: Request) -> "asyncio.Future[Any]":
+        """Run the ordered phase of a large request, whose bytes are given up with it, and return its answer."""
         frame = self.reader.next_frame()
         assert frame is not None, "the frame was put back, and nothing reads while it is handled"
         body = self._machine.open(frame).body
@@ -419,7 +418,15 @@ class KafkaConnection(asyncio.BufferedProtocol):
         decoded = await run_chunks(route.chunked_decode(request.version)(body))
         answer = route.handle(self._context_of(request), decoded)
         self.reader.settle()
-        return answer
+        if isinstance(answer, Awaitable):
+            future: asyncio.Future[Any] = asyncio.ensure_future(answer)
+        else:
+            future = asyncio.get_running_loop().create_future()
+            future.set_result(answer)
+        # So that it ends with the connection.
+        self._unanswered.add(future)
+        future.add_done_callback(self._unanswered.discard)
+        return future
 
     def _answer_later(self, request: Request, answer: Awaitable[Any], began: float) -> None:
         self._machine.wait(request)

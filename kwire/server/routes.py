@@ -18,13 +18,12 @@ BODY_AT_ONCE_BYTES_MAX = 1024 * 1024
 class Route:
     """Codecs are made when first needed."""
 
-    __slots__ = ("_decoders", "_encoders", "_has_records", "api", "handle", "latency", "response", "shortcut", "waits")
+    __slots__ = ("_decoders", "_encoders", "_has_records", "api", "handle", "latency", "response", "shortcut")
 
     def __init__(self, handler: Handler, latency: Latency) -> None:
         self.api = handler.api
         self.handle = handler.handle
         self.shortcut = handler.shortcut
-        self.waits = handler.waits
         self.response = handler.api.response
         self.latency = latency
         self._has_records = handler.has_records

@@ -309,6 +309,9 @@ class ClassicGroup:
         member.waiting_sync = command
         if member.member_id == self.leader_id:
             self._store_assignments(command.assignments, moment, result)
+        else:
+            # Only the leader's count. Those of others would be held as long as they wait.
+            command.assignments.clear()
 
     def _check_sync(self, command: SyncGroup) -> ErrorCode:
         error = self.check_member(command.member_id, command.group_instance_id)

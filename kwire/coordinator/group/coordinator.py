@@ -9,6 +9,7 @@ from kwire.coordinator.group.classic import ClassicGroup
 from kwire.coordinator.group.commands import ListGroups
 from kwire.coordinator.group.consumer.group import ConsumerGroup
 from kwire.coordinator.group.consumer.routing import ConsumerGroups, SettingsOf
+from kwire.coordinator.group.metadata_budget import MetadataBudget
 from kwire.coordinator.group.settings import GroupSettings
 from kwire.coordinator.group.shard import GroupShard
 from kwire.coordinator.group.succession import AnyGroup
@@ -57,6 +58,7 @@ class GroupCoordinator:
         self.settings = settings or GroupSettings()
         # The random tail of a new member's id.
         self.fresh_id = fresh_id
+        self.metadata = MetadataBudget()
         consumers = ConsumerGroups(topics, consumer_settings)
         # `watch(group_id, call)` and `unwatch`: whoever reads on behalf of members hears when partitions may move.
         self.watch, self.unwatch = consumers.watch, consumers.unwatch

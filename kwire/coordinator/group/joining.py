@@ -5,6 +5,7 @@ from msgspec.structs import replace
 from kwire.coordinator.group.classic import NEW_MEMBER_JOIN_TIMEOUT_MS, ClassicGroup, Phase
 from kwire.coordinator.group.commands import UNKNOWN_MEMBER, JoinAnswer, JoinGroup
 from kwire.coordinator.group.members import Member, selected_protocol
+from kwire.coordinator.group.metadata_budget import GROUP_METADATA_BYTES_MAX, metadata_bytes
 from kwire.coordinator.group.records import encode_group_metadata
 from kwire.coordinator.runtime import Moment, Result
 from kwire.errors import ErrorCode
@@ -22,6 +23,8 @@ def join(group: ClassicGroup, command: JoinGroup, moment: Moment, result: Result
         if unlucky is not None:
             group.remove(unlucky, result)
             group.rebalance(moment, result)
+        result.reply(command, JoinAnswer(error=ErrorCode.GROUP_MAX_SIZE_REACHED, member_id=UNKNOWN_MEMBER))
+    elif not _has_metadata_room(group, command):
         result.reply(command, JoinAnswer(error=ErrorCode.GROUP_MAX_SIZE_REACHED, member_id=UNKNOWN_MEMBER))
     elif not group.supports(command.protocol_type, command.protocols):
         result.refuse(command, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
@@ -44,6 +47,11 @@ def _has_room(group: ClassicGroup, member_id: str) -> bool:
     if group.phase in (Phase.COMPLETING, Phase.STABLE):
         return member is not None or len(group.members) < max_size
     return True
+
+
+def _has_metadata_room(group: ClassicGroup, command: JoinGroup) -> bool:
+    others = (one.protocols for one in group.members.values() if one.member_id != command.member_id)
+    return metadata_bytes(command.protocols) + sum(map(metadata_bytes, others)) <= GROUP_METADATA_BYTES_MAX
 
 
 def new_member_id(command: JoinGroup) -> str:

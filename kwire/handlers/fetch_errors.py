@@ -1,0 +1,32 @@
+"""What Fetch answers for a partition, or for a whole request, that cannot be read."""
+
+from kwire.errors import ErrorCode
+from kwire.handlers.context import Context
+from kwire.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+
+FIRST_TOPIC_ID_VERSION = 13
+
+
+def failed_response(context: Context, request: FetchRequest, code: ErrorCode) -> FetchResponse:
+    """As Kafka answers a request that failed as a whole: older clients look for the error at the partitions only."""
+    topics: list[FetchableTopicResponse] = []
+    if context.api_version < FIRST_TOPIC_ID_VERSION:
+        topics = [
+            FetchableTopicResponse(
+                topic=asked.topic, partitions=[failed(one.partition, code) for one in asked.partitions]
+            )
+            for asked in request.topics
+        ]
+    return FetchResponse(error_code=code, session_id=request.session_id, responses=topics)
+
+
+def failed(index: int, code: ErrorCode) -> PartitionData:
+    return PartitionData(
+        partition_index=index,
+        error_code=code,
+        high_watermark=-1,
+        last_stable_offset=-1,
+        log_start_offset=-1,
+        aborted_transactions=None,
+        records=b"",
+    )
