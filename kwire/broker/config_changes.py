@@ -24,6 +24,8 @@ from kwire.group_config import GROUP_SETTINGS
 
 # To judge a change takes some hundred microseconds; after this many the loop gets its turn.
 CHANGES_PER_TURN = 20
+# No resource has so many settings.
+EDITS_MAX = 1_000
 
 
 class Operation(IntEnum):
@@ -187,6 +189,8 @@ def _keep_kind(topic: Topic, change: ResourceChange, overrides: dict[str, str], 
 
 
 def _check_form(change: ResourceChange) -> None:
+    if len(change.edits) > EDITS_MAX:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"More than {EDITS_MAX} settings of one resource")
     names = [edit.name for edit in change.edits]
     if len(set(names)) < len(names):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")

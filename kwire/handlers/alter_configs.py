@@ -8,7 +8,7 @@ brokers, groups and subscriptions to client metrics; each resource is judged on 
 """
 
 from kwire.broker.chunking import spread
-from kwire.broker.config_changes import ConfigChanges, Edit, Operation, ResourceChange
+from kwire.broker.config_changes import EDITS_MAX, ConfigChanges, Edit, Operation, ResourceChange
 from kwire.handlers.context import Context
 from kwire.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResourceResponse, AlterConfigsResponse
 
@@ -18,7 +18,7 @@ async def handle(context: Context, request: AlterConfigsRequest) -> AlterConfigs
         ResourceChange(
             asked.resource_type,
             asked.resource_name,
-            [Edit(Operation.SET, one.name, one.value) for one in asked.configs],
+            [Edit(Operation.SET, one.name, one.value) for one in asked.configs[: EDITS_MAX + 1]],
             is_whole=True,
         )
         async for asked in spread(request.resources)

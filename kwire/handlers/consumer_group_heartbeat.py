@@ -8,7 +8,8 @@
 
 from collections.abc import Awaitable
 
-from kwire.coordinator.asking import answer_of
+from kwire.broker.chunking import eager, spread
+from kwire.coordinator.asking import answer_of, settled
 from kwire.coordinator.group.consumer.commands import ConsumerHeartbeat, ConsumerHeartbeatAnswer
 from kwire.errors import ErrorCode
 from kwire.handlers.context import Context
@@ -27,11 +28,15 @@ FIRST_VERSION_OF_MEMBERS_OWN_IDS = 1
 def handle(
     context: Context, request: ConsumerGroupHeartbeatRequest
 ) -> ConsumerGroupHeartbeatResponse | Awaitable[ConsumerGroupHeartbeatResponse]:
-    groups = context.services.groups
     if not context.services.features.level(FEATURE):
         return ConsumerGroupHeartbeatResponse(
             error_code=ErrorCode.UNSUPPORTED_VERSION, member_epoch=0, heartbeat_interval_ms=0
         )
+    return eager(_answer(context, request))
+
+
+async def _answer(context: Context, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
+    groups = context.services.groups
     names = request.subscribed_topic_names
     command = ConsumerHeartbeat(
         group_id=request.group_id,
@@ -43,21 +48,21 @@ def handle(
         subscribed_topic_names=None if names is None else frozenset(names),
         subscribed_topic_regex=request.subscribed_topic_regex,
         server_assignor=request.server_assignor,
-        owned=_owned(request),
+        owned=await _owned(request),
         client_id=context.client_id or "",
         # Kafka's tools show and expect an address as Java prints it.
         client_host=f"/{context.client_host}",
         brings_member_id=context.api_version >= FIRST_VERSION_OF_MEMBERS_OWN_IDS,
         fresh_id="" if request.member_id else groups.fresh_id(),
     )
-    return answer_of(groups, command, _response)
+    return await settled(answer_of(groups, command, _response))
 
 
-def _owned(request: ConsumerGroupHeartbeatRequest) -> dict[bytes, list[int]] | None:
+async def _owned(request: ConsumerGroupHeartbeatRequest) -> dict[bytes, list[int]] | None:
     if request.topic_partitions is None:
         return None
     owned: dict[bytes, list[int]] = {}
-    for one in request.topic_partitions:
+    async for one in spread(request.topic_partitions):
         owned.setdefault(one.topic_id, []).extend(one.partitions)
     return owned
 

@@ -11,9 +11,10 @@ import inspect
 from collections.abc import Awaitable, Iterator
 from typing import Any
 
+from kwire.broker.chunking import eager
 from kwire.broker.partition import Partition, code_of
 from kwire.broker.topics import check_name
-from kwire.broker.turns import OPENS_PER_TURN, answer_in_turns, open_in_turns
+from kwire.broker.turns import answer_in_turns, open_in_turns
 from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.context import Context
 from kwire.wire.codec import EncodedElements, elements_encoder
@@ -36,19 +37,11 @@ WEIGHT_PER_PORTION = 2000
 def handle(
     context: Context, request: DescribeProducersRequest
 ) -> DescribeProducersResponse | Awaitable[DescribeProducersResponse]:
-    closed = [
-        partition
-        for asked in request.topics
-        for index in asked.partition_indexes
-        if (partition := _find(context, asked.name, index)) is not None and not partition.is_open
-    ]
-    return _answer_when_open(context, request, closed) if len(closed) > OPENS_PER_TURN else _answer(context, request)
+    return eager(_answer_when_open(context, request))
 
 
-async def _answer_when_open(
-    context: Context, request: DescribeProducersRequest, closed: list[Partition]
-) -> DescribeProducersResponse:
-    await open_in_turns(closed)
+async def _answer_when_open(context: Context, request: DescribeProducersRequest) -> DescribeProducersResponse:
+    await open_in_turns(_found_partitions(context, request))
     answer = _answer(context, request)
     return await answer if inspect.isawaitable(answer) else answer
 
@@ -63,6 +56,14 @@ def _answer(
         elements_encoder(DescribeProducersResponse, "topics", context.api_version),
         lambda count, portions: _response(EncodedElements(count, b"".join(portions))),
     )
+
+
+def _found_partitions(context: Context, request: DescribeProducersRequest) -> Iterator[Partition | None]:
+    """The partitions asked for, and None for each topic, so that a topic without partitions counts as well."""
+    for asked in request.topics:
+        yield None
+        for index in asked.partition_indexes:
+            yield _find(context, asked.name, index)
 
 
 def _find(context: Context, name: str, index: int) -> Partition | None:

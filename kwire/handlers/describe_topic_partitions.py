@@ -9,11 +9,14 @@
 """
 
 from collections.abc import Awaitable, Iterator
+from heapq import heapify, heappop
 from typing import Any
 
 from kwire.broker.catalogue import Catalogue, TopicFacts
+from kwire.broker.chunking import eager, spread
 from kwire.broker.topics import check_name
 from kwire.broker.turns import answer_in_turns
+from kwire.coordinator.asking import settled
 from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.context import Context
 from kwire.handlers.metadata import NO_LEADER, TOPIC_OPERATIONS
@@ -32,18 +35,25 @@ from storage.partition_metadata import partition_folder
 def handle(
     context: Context, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse | Awaitable[DescribeTopicPartitionsResponse]:
+    return eager(_answer(context, request))
+
+
+async def _answer(context: Context, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
+    asked = {one.name async for one in spread(request.topics)}
     try:
-        page = _Page(context, request)
+        page = _Page(context, request, asked)
     except KafkaError as error:
-        return DescribeTopicPartitionsResponse(topics=[_refused(one.name, error.code) for one in request.topics])
+        refused = [_refused(one.name, error.code) async for one in spread(request.topics)]
+        return DescribeTopicPartitionsResponse(topics=refused)
     # The cursor is known when the page has been read to its end.
-    return answer_in_turns(
+    answer = answer_in_turns(
         iter(page),
         lambda topic: 1 + len(topic.partitions),
         lambda topics: _response(topics, page.next_cursor),
         elements_encoder(DescribeTopicPartitionsResponse, "topics", context.api_version),
         lambda count, portions: _response(EncodedElements(count, b"".join(portions)), page.next_cursor),
     )
+    return await settled(answer)
 
 
 def _response(topics: Any, next_cursor: Cursor | None) -> DescribeTopicPartitionsResponse:
@@ -53,7 +63,7 @@ def _response(topics: Any, next_cursor: Cursor | None) -> DescribeTopicPartition
 class _Page:
     """The topics of one answer, one after the other; `next_cursor` is set when they have all been taken."""
 
-    def __init__(self, context: Context, request: DescribeTopicPartitionsRequest) -> None:
+    def __init__(self, context: Context, request: DescribeTopicPartitionsRequest, asked: set[str]) -> None:
         self._catalogue = context.services.topics.catalogue
         self._node_id = context.services.node.node_id
         self._leader_epoch = context.services.topics.leader_epoch
@@ -66,10 +76,9 @@ class _Page:
         if self._is_all:
             self._names = _names_from(self._catalogue, self._first.topic_name, self._left_count + 1)
         else:
-            asked = {one.name for one in request.topics}
             if request.cursor is not None and request.cursor.topic_name not in asked:
                 raise KafkaError(ErrorCode.INVALID_REQUEST)
-            self._names = iter(sorted(name for name in asked if name >= self._first.topic_name))
+            self._names = _in_order([name for name in asked if name >= self._first.topic_name])
         if self._first.partition_index < 0:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         self.next_cursor: Cursor | None = None
@@ -119,6 +128,13 @@ class _Page:
             last_known_elr=[],
             offline_replicas=here if is_offline else [],
         )
+
+
+def _in_order(names: list[str]) -> Iterator[str]:
+    """As `sorted`, which would take a tenth of a second for a large request: each name is found when it is needed."""
+    heapify(names)
+    while names:
+        yield heappop(names)
 
 
 def _names_from(catalogue: Catalogue, first: str, count: int) -> Iterator[str]:

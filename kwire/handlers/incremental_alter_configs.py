@@ -8,7 +8,7 @@ judged on its own, and all of its changes are made or none.
 """
 
 from kwire.broker.chunking import spread
-from kwire.broker.config_changes import ConfigChanges, Edit, ResourceChange
+from kwire.broker.config_changes import EDITS_MAX, ConfigChanges, Edit, ResourceChange
 from kwire.handlers.context import Context
 from kwire.wire.messages.incremental_alter_configs import (
     AlterConfigsResourceResponse,
@@ -22,7 +22,7 @@ async def handle(context: Context, request: IncrementalAlterConfigsRequest) -> I
         ResourceChange(
             asked.resource_type,
             asked.resource_name,
-            [Edit(one.config_operation, one.name, one.value) for one in asked.configs],
+            [Edit(one.config_operation, one.name, one.value) for one in asked.configs[: EDITS_MAX + 1]],
         )
         async for asked in spread(request.resources)
     ]

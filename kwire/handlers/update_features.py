@@ -16,8 +16,14 @@ from kwire.wire.messages.update_features import (
     UpdateFeaturesResponse,
 )
 
+# There are some ten features.
+FEATURE_UPDATES_MAX = 1_000
+
 
 async def handle(context: Context, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
+    if len(request.feature_updates) > FEATURE_UPDATES_MAX:
+        reason = f"No feature was updated: at most {FEATURE_UPDATES_MAX} can be in one request."
+        return UpdateFeaturesResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=reason)
     updates = {
         asked.feature: FeatureUpdate(asked.max_version_level, _upgrade_type(context, asked))
         for asked in request.feature_updates

@@ -246,6 +246,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
         is_awaited = self._is_reading or self.reader.is_starved
         return self.reader.held_bytes > 0 and is_awaited and not self._is_muted and not self.is_draining
 
+    def is_stuck_since(self, time: float) -> bool:
+        return self.stuck_since is not None and self.stuck_since <= time
+
     def give_up(self) -> None:
         """Close at once, and release the memory of an unfinished request now rather than with the socket."""
         self.reader.close()

@@ -13,7 +13,7 @@ from time import monotonic
 # Large requests that are decoded at the same time, some 50 MB each. Others wait as the bytes that arrived.
 LARGE_REQUESTS_MAX = 4
 # An answer that takes longer most likely waits for other clients, and gives its slot up meanwhile.
-SLOT_SECONDS_MAX = 3.0
+SLOT_SECONDS_MAX = 10.0
 FULL_COLLECTION_WAIT_MAX_S = 60.0
 # Collections of the middle generation between two full ones: more than there are in any time.
 _NEVER = 2**31 - 1

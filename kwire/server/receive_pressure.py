@@ -2,9 +2,12 @@
 
 While there is memory a client may send a request as slowly as it likes. As soon as another connection cannot be read
 for want of memory, unfinished requests are given up that arrive with less than `kwire.receive.rate.min` bytes a second,
-measured over `kwire.receive.window.ms`: the slowest first, and no more of them than the others need. If that is not
-enough, those are given up that have waited for memory themselves for at least as long: requests that are all half there
-would wait for each other.
+measured over `kwire.receive.window.ms`: the slowest first, and no more of them than the others need. The time in which
+a connection is not read does not count against it.
+
+If that is not enough, requests that are all half there wait for each other. Then those are given up that have waited
+for memory for longer than the window, for the sake of those that came later: most of the former have held what they
+have for long, and their clients are about to lose patience anyway.
 """
 
 from typing import NamedTuple
@@ -35,7 +38,7 @@ class ReceivePressure:
                 continue
             received_bytes = connection.reader.received_bytes
             known = self._progress.get(connection)
-            if known is None:
+            if known is None or connection.reader.is_starved:
                 known = _Progress(now, received_bytes, None)
             elif now - known.began >= window_s:
                 known = _Progress(now, received_bytes, (received_bytes - known.received_bytes) / (now - known.began))
@@ -68,11 +71,10 @@ class ReceivePressure:
             starved.try_reading()
 
     def _slow_connections(self) -> list[KafkaConnection]:
-        """Those that may be given up, in the order in which they are."""
-        rate_min = self._shared.network.receive_rate_min
+        """Those that are read and send too little, the slowest first."""
         rates = [
-            (connection.reader.is_starved, progress.rate, -connection.reader.held_bytes, connection)
+            (progress.rate, connection)
             for connection, progress in self._progress.items()
-            if progress.rate is not None and progress.rate < rate_min
+            if progress.rate is not None and progress.rate < self._shared.network.receive_rate_min
         ]
-        return [connection for *_, connection in sorted(rates, key=lambda one: one[:3])]
+        return [connection for _, connection in sorted(rates, key=lambda one: one[0])]

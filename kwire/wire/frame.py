@@ -196,7 +196,9 @@ class FrameReader:
             return SMALL_STEP_BYTES
         (size,) = _read_size(self._view, self._start)
         whole = max(4 + size, kept)
-        return min(whole, max(SMALL_STEP_BYTES, 2 * kept)) if whole > SMALL_STEP_BYTES else SMALL_STEP_BYTES
+        # After it has starved a reader should not have to wait again for the rest of an ordinary frame.
+        step = POOLED_STEP_BYTES if self.is_starved else SMALL_STEP_BYTES
+        return min(whole, max(step, 2 * kept)) if whole > SMALL_STEP_BYTES else SMALL_STEP_BYTES
 
     def _move(self, buffer: memoryview, kept: int) -> None:
         buffer[:kept] = self._view[self._start : self._end]
