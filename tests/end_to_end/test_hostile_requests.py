@@ -24,10 +24,8 @@ from kwire.wire.codec import decode_message, encode_message
 from kwire.wire.messages.api_versions import ApiVersionsRequest
 from kwire.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from kwire.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
-from kwire.wire.schema import Api
 from tests.support.clients import Topics
 from tests.support.clients_raw import NONE, RawConnection, batch, produce_request, produced
-from tests.support.large_requests import Path as ArrayPath
 from tests.support.large_requests import large_request, request_frame
 from tests.support.server import KwireProcess, wait_until
 
@@ -52,9 +50,9 @@ LARGE = [
 ]
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KwireProcess]:
-    process = KwireProcess(tmp_path_factory.mktemp("hostile"))
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[KwireProcess]:
+    process = KwireProcess(tmp_path)
     process.start()
     try:
         process.ready()
@@ -65,11 +63,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KwireProcess]:
 
 
 @contextmanager
-def no_stall(server: KwireProcess) -> Iterator[None]:
-    """The maximum is since the start, in which the server had nobody to hold up."""
+def no_stall(server: KwireProcess, what: str) -> Iterator[None]:
+    """The maximum is since the start, during which the server has nobody to hold up."""
     before = stall_seconds_max(server)
     yield
-    assert stall_seconds_max(server) <= max(before, STALL_SECONDS_MAX)
+    assert stall_seconds_max(server) <= max(before, STALL_SECONDS_MAX), what
 
 
 def stall_seconds_max(server: KwireProcess) -> float:
@@ -83,17 +81,20 @@ def correlation_id(frame: bytes) -> int:
     return int(struct.unpack_from(">i", frame)[0])
 
 
-@pytest.mark.parametrize(("api", "path"), LARGE, ids=lambda one: one.name if isinstance(one, Api) else ".".join(one))
-def test_large_request_is_answered_without_a_stall(server: KwireProcess, api: Api, path: ArrayPath) -> None:
-    with no_stall(server), RawConnection(server.kafka_address, ANSWER_TIMEOUT_S) as connection:
-        connection.send_bytes(large_request(api, api.last_version, path, ELEMENT_COUNT))
-        assert correlation_id(connection.receive_frame()) == 1
+def test_large_requests_are_answered_without_a_stall(server: KwireProcess) -> None:
+    for api, path in LARGE:
+        with (
+            no_stall(server, f"{api.name} {path}"),
+            RawConnection(server.kafka_address, ANSWER_TIMEOUT_S) as connection,
+        ):
+            connection.send_bytes(large_request(api, api.last_version, path, ELEMENT_COUNT))
+            assert correlation_id(connection.receive_frame()) == 1
 
 
 def test_pipelined_large_requests_are_answered_in_order_without_a_stall(server: KwireProcess) -> None:
     body = large_request(METADATA, 12, ("topics",), ELEMENT_COUNT // 4)
     ping = encode_message(ApiVersionsRequest(client_software_name="x", client_software_version="1"), 3)
-    with no_stall(server), RawConnection(server.kafka_address, ANSWER_TIMEOUT_S) as connection:
+    with no_stall(server, "pipelined"), RawConnection(server.kafka_address, ANSWER_TIMEOUT_S) as connection:
         for number in range(0, 10, 2):
             connection.send_bytes(body[:8] + struct.pack(">i", number) + body[12:])
             connection.send_bytes(request_frame(API_VERSIONS, 3, ping, number + 1))
@@ -103,7 +104,7 @@ def test_pipelined_large_requests_are_answered_in_order_without_a_stall(server: 
 def test_flood_of_small_requests_is_answered_in_order_without_a_stall(server: KwireProcess) -> None:
     ping = encode_message(ApiVersionsRequest(client_software_name="x", client_software_version="1"), 3)
     flood = b"".join(request_frame(API_VERSIONS, 3, ping, number) for number in range(PING_COUNT))
-    with no_stall(server), RawConnection(server.kafka_address, ANSWER_TIMEOUT_S) as connection:
+    with no_stall(server, "flood"), RawConnection(server.kafka_address, ANSWER_TIMEOUT_S) as connection:
         sending = threading.Thread(target=connection.send_bytes, args=(flood,))
         sending.start()
         assert [correlation_id(connection.receive_frame()) for _ in range(PING_COUNT)] == list(range(PING_COUNT))

@@ -10,7 +10,7 @@ from kwire.wire.apis import FETCH
 from tests.handlers.test_fetch import LONG_MS, append, at, request
 from tests.support.node import QuietNode, in_every_version, in_loop, received
 
-ANSWER_TIMEOUT_S = 20.0
+ANSWER_TIMEOUT_S = 5.0
 
 
 def explode(*_: object, **__: object) -> None:

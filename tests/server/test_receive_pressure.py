@@ -1,0 +1,148 @@
+"""Memory for requests that is used up: slow senders give it up, honest ones do not, and no address has all of it."""
+
+import struct
+from pathlib import Path
+
+import pytest
+
+from kwire.server.kafka import Shared
+from kwire.server.receive_pressure import ReceivePressure
+from kwire.wire.frame import SCRATCH_BYTES, SHORT_READ_BYTES, Account, FrameReader, ReceiveMemory
+from tests.server.fakes import FakeClient, Slow, shared_of
+from tests.support.node import QuietNode, in_loop
+
+KIB = 1024
+FRAME_BYTES = 200 * KIB
+LIMIT_BYTES = 1024 * KIB
+RATE_MIN = 10_000
+WINDOW_S = 10.0
+SETTINGS = (
+    f"socket.request.max.bytes={LIMIT_BYTES // 4}",
+    f"queued.max.request.bytes={LIMIT_BYTES}",
+    f"kwire.receive.rate.min={RATE_MIN}",
+    f"kwire.receive.window.ms={WINDOW_S * 1000:.0f}",
+)
+UNFINISHED = struct.pack(">i", FRAME_BYTES) + bytes(FRAME_BYTES - 10 * KIB)
+
+
+class World:
+    """Clients that send, and a sweep that is told the time."""
+
+    def __init__(self, node: QuietNode) -> None:
+        self.shared: Shared = shared_of(node.services, Slow().handlers())
+        self.pressure = ReceivePressure(self.shared)
+        self.now = 1000.0
+
+    def client(self, host: str = "192.0.2.1") -> FakeClient:
+        return FakeClient(self.shared, host=host)
+
+    def pass_seconds(self, seconds: float) -> None:
+        self.now += seconds
+        self.pressure.check(self.now)
+
+    def fill(self, host: str = "192.0.2.1") -> list[FakeClient]:
+        """Clients that send most of a request, as many as find memory for it."""
+        clients: list[FakeClient] = []
+        while not self.shared.starved:
+            clients.append(self.client(host))
+            clients[-1].send_while_read(UNFINISHED)
+        return clients[:-1]
+
+
+@in_loop
+async def test_slow_request_lives_as_long_as_there_is_memory(tmp_path: Path) -> None:
+    with QuietNode(tmp_path, *SETTINGS) as node:
+        world = World(node)
+        slow = world.client()
+        slow.send_while_read(UNFINISHED)
+        for _ in range(100):
+            world.pass_seconds(WINDOW_S)
+            slow.send_while_read(b"\0")
+        assert not slow.transport.is_aborted
+
+
+@in_loop
+async def test_slow_requests_are_given_up_when_another_needs_the_memory(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with QuietNode(tmp_path, *SETTINGS) as node:
+        world = World(node)
+        slow = world.fill()
+        (starved,) = world.shared.starved
+        fast = slow[-1]
+        world.pass_seconds(0)
+        for _ in range(int(WINDOW_S)):
+            for one in slow:
+                one.send_while_read(b"\0" * (1 if one is not fast else RATE_MIN // 10))
+            fast.connection.reader.received_bytes += 2 * RATE_MIN  # as if it sent more than its frame has left
+            world.pass_seconds(1)
+        given_up = [one for one in slow if one.transport.is_aborted]
+        # One is enough for the other to go on, and the slowest are the first to go.
+        assert len(given_up) == 1
+        assert fast not in given_up
+        assert not starved.reader.is_starved
+        assert "kwire.receive.rate.min=10000" in caplog.text
+
+
+@in_loop
+async def test_connection_that_waits_for_memory_is_not_too_slow(tmp_path: Path) -> None:
+    with QuietNode(tmp_path, *SETTINGS) as node:
+        world = World(node)
+        first, *_ = world.fill()
+        (starved,) = world.shared.starved
+        world.pass_seconds(0)
+        world.pass_seconds(WINDOW_S - 1)
+        first.lose()
+        starved.try_reading()
+        world.pass_seconds(2)
+        assert not starved.reader.is_starved
+        assert not starved._transport.is_closing()
+
+
+@in_loop
+async def test_memory_that_is_released_goes_to_those_that_wait(tmp_path: Path) -> None:
+    with QuietNode(tmp_path, *SETTINGS) as node:
+        world = World(node)
+        first, *_ = world.fill()
+        (starved,) = world.shared.starved
+        first.lose()
+        assert starved.reader.has_room
+        world.shared._feed()
+        assert not starved.reader.is_starved
+        assert not world.shared.starved
+
+
+@in_loop
+async def test_one_address_leaves_memory_for_another(tmp_path: Path) -> None:
+    with QuietNode(tmp_path, *SETTINGS) as node:
+        world = World(node)
+        greedy = world.fill("192.0.2.1")
+        assert world.shared.memory.used_bytes <= LIMIT_BYTES // 2 + SCRATCH_BYTES
+        other = world.client("192.0.2.2")
+        other.send_while_read(UNFINISHED)
+        assert not other.connection.reader.is_starved
+        for one in (*greedy, other):
+            one.lose()
+
+
+def test_address_has_the_share_that_it_leaves_free() -> None:
+    memory = ReceiveMemory(1000, 100)
+    one, another = Account(), Account()
+    assert memory.room_bytes(one) == 500
+    memory.overdraw(400, one)
+    assert (memory.room_bytes(one), memory.room_bytes(another)) == (100, 300)
+    memory.overdraw(200, another)
+    assert (memory.room_bytes(one), memory.room_bytes(another)) == (0, 100)
+
+
+def test_one_frame_of_the_largest_size_always_fits_the_share() -> None:
+    memory = ReceiveMemory(1000, 900)
+    assert memory.room_bytes(Account()) == 904
+
+
+def test_connections_of_an_address_without_room_are_read_a_little_at_a_time() -> None:
+    memory = ReceiveMemory(LIMIT_BYTES, 1)
+    account = Account()
+    assert len(FrameReader(memory, LIMIT_BYTES, account).buffer()) == SCRATCH_BYTES
+    memory.overdraw(LIMIT_BYTES, account)
+    assert len(FrameReader(memory, LIMIT_BYTES, account).buffer()) == SHORT_READ_BYTES
