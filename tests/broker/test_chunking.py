@@ -83,7 +83,7 @@ async def test_spread_waits_after_each_portion() -> None:
 
 @in_loop
 async def test_parents_without_children_count() -> None:
-    parents = [[]] * (3 * ELEMENTS_PER_TURN) + [[1, 2]]
+    parents: list[list[int]] = [[]] * (3 * ELEMENTS_PER_TURN) + [[1, 2]]
     with Iterations() as iterations:
         found = [child async for _, child in spread_nested(parents, lambda parent: parent)]
     assert found == [1, 2]
