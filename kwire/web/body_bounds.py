@@ -1,7 +1,7 @@
 """How much a body may hold: decoding is one step that cannot be interrupted, and each object and string takes its time.
 
 Ten megabytes of empty objects would hold the loop for half a second, 900,000 names of metadata for 0.4 s. So what a
-decoder would make is counted first, which is quick. The data of events is not decoded and may hold any number of values.
+decoder would make is counted first, which is quick. The data of events is not decoded and may hold any values.
 """
 
 from collections.abc import Callable, Iterable

@@ -45,14 +45,16 @@ class BatchCursor:
         # How the headers began, up to the type, of the last record that had them as we write them.
         self._front = b""
 
-    def enter(self, header: BatchHeader, size_bytes: int) -> None:
-        """Go to the beginning of a batch; `size_bytes` is what its unfolded records take."""
-        if header.record_count < 0 or header.record_count * MIN_RECORD_BYTES > size_bytes:
-            raise CorruptBatch(f"{header.record_count} records cannot fit in {size_bytes} bytes")
+    def enter(self, header: BatchHeader, size_bytes: int, count: int | None = None) -> None:
+        """Go to the beginning of a batch, or of `count` of its records; they take `size_bytes` unfolded."""
+        if count is None:
+            count = header.record_count
+        if count < 0 or count * MIN_RECORD_BYTES > size_bytes:
+            raise CorruptBatch(f"{count} records cannot fit in {size_bytes} bytes")
         self._header = header
         self._append_time_ms = header.max_timestamp if header.timestamp_type else None
         self.position = 0
-        self.left = header.record_count
+        self.left = count
 
     def take(self, body: bytes, from_offset: int, events: list[Event], count_max: int, bytes_max: int) -> int:
         """Add up to `count_max` events from `from_offset` on, until they have `bytes_max`; the bytes they have.
@@ -81,7 +83,7 @@ class BatchCursor:
                         byte = more << 7 | byte & 0x7F
                         position += 1
                     else:
-                        byte, position = _number(body, position - 1)
+                        byte, position = read_number(body, position - 1)
                 length = byte >> 1
                 end = position + length
                 if byte & 1 or end > size:
@@ -91,7 +93,7 @@ class BatchCursor:
                 time_delta = body[position]
                 position += 1
                 if time_delta >= 0x80:
-                    time_delta, position = _number(body, position - 1)
+                    time_delta, position = read_number(body, position - 1)
                 # Its number.
                 delta = body[position]
                 position += 1
@@ -101,7 +103,7 @@ class BatchCursor:
                         delta = more << 7 | delta & 0x7F
                         position += 1
                     else:
-                        delta, position = _number(body, position - 1)
+                        delta, position = read_number(body, position - 1)
                 delta = (delta >> 1) ^ -(delta & 1)
                 if not 0 <= delta <= delta_max:
                     raise CorruptBatch("a record is not one of its batch")
@@ -117,7 +119,7 @@ class BatchCursor:
                 position += 1
                 if field != _NULL:
                     if field >= 0x80:
-                        field, position = _number(body, position - 1)
+                        field, position = read_number(body, position - 1)
                     stop = position + (field >> 1)
                     if field & 1 or stop > end:
                         raise CorruptBatch("a key is longer than its record")
@@ -134,7 +136,7 @@ class BatchCursor:
                             field = more << 7 | field & 0x7F
                             position += 1
                         else:
-                            field, position = _number(body, position - 1)
+                            field, position = read_number(body, position - 1)
                     stop = position + (field >> 1)
                     if field & 1 or stop > end:
                         raise CorruptBatch("a value is longer than its record")
@@ -145,7 +147,7 @@ class BatchCursor:
                 count = body[position]
                 position += 1
                 if count >= 0x80:
-                    count, position = _number(body, position - 1)
+                    count, position = read_number(body, position - 1)
                 # Two bytes is the least a header takes, so a lying count fails before anything is done for it.
                 if count & 1 or count > end - position:
                     raise CorruptBatch("the headers cannot fit in their record")
@@ -221,7 +223,7 @@ def _headers(
         size = body[position]
         position += 1
         if size >= 0x80:
-            size, position = _number(body, position - 1)
+            size, position = read_number(body, position - 1)
         stop = position + (size >> 1)
         if size & 1 or stop > end:
             raise CorruptBatch("the name of a header is longer than its record")
@@ -244,14 +246,14 @@ def _header_value(body: bytes, position: int, end: int) -> tuple[bytes | None, i
     if size == _NULL:
         return None, position
     if size >= 0x80:
-        size, position = _number(body, position - 1)
+        size, position = read_number(body, position - 1)
     stop = position + (size >> 1)
     if size & 1 or stop > end:
         raise CorruptBatch("a header is longer than its record")
     return body[position:stop], stop
 
 
-def _number(body: bytes, position: int) -> tuple[int, int]:
+def read_number(body: bytes, position: int) -> tuple[int, int]:
     """The number at `position` as it is written, its sign still in the lowest bit, and where the next byte is."""
     value = 0
     for shift in range(0, 7 * _VARINT_BYTES_MAX, 7):

@@ -42,7 +42,7 @@ class _BeyondLimits(Exception):
 
 
 def _check(raw: bytes) -> None:
-    """Raise DecodeError of msgspec, UnicodeDecodeError, RecursionError or _BeyondLimits unless readers can read this."""
+    """Raise msgspec.DecodeError, UnicodeDecodeError, RecursionError or _BeyondLimits unless readers can read this."""
     if len(raw) <= DECODED_BYTES_MAX:
         # This finds every fault, and takes no longer than to look for numbers that are too large.
         _msgspec.decode(raw)

@@ -2,7 +2,7 @@
 
 A portion is bounded in events and bytes, also inside one large batch, so no read holds the loop for long. What would
 wait for the disk, or would take long to unfold, is handed back as `NeedsDisk`: a thread runs it, then the same read is
-made again.
+made again. A large compressed batch is unfolded by a thread into a window (`windows`).
 
 Events are committed data: nothing at or above the last stable offset is ever read, and what a transaction left that was
 aborted is passed over like its marker. Both have offsets, but there are no events at them, and no gap is told.
@@ -18,9 +18,10 @@ from kwire.broker.cold_reads import ColdReads
 from kwire.broker.events.aborted import AbortedBatches
 from kwire.broker.events.decoding import BatchCursor
 from kwire.broker.events.event import Event
+from kwire.broker.events.windows import Window, window_at
 from kwire.broker.partition import Partition, code_of
 from kwire.errors import ErrorCode, KafkaError, OffsetOutOfRange
-from storage.batch import is_intact, parse_header
+from storage.batch import BatchHeader, is_intact, parse_header
 from storage.errors import BudgetExceeded, CorruptBatch, LogClosed, QuarantinedRange, StorageError
 from storage.format import (
     COMPRESSION_MASK,
@@ -52,7 +53,7 @@ UNFOLDED_HERE_BYTES = 256 * 1024
 FOLDED_HERE_BYTES = 64 * 1024
 # What a batch may unfold to for anybody to see it as events.
 UNFOLDED_BYTES_MAX = 64 * 1024 * 1024
-# Larger ones are unfolded anew for each portion: a slow reader holds no more than this.
+# A reader that is put down holds no more than this.
 UNFOLDED_KEPT_BYTES = 256 * 1024
 
 # Base offset and CRC of a batch.
@@ -92,7 +93,7 @@ def newest_offset(partition: Partition) -> int:
 class EventReader:
     """A cursor. `next_offset` is the event that comes next, or the first one behind it where some are gone."""
 
-    __slots__ = ("_cursor", "_partition", "_place", "_unfolded", "_warm_ups", "next_offset")
+    __slots__ = ("_cursor", "_partition", "_place", "_unfolded", "_warm_ups", "_window", "next_offset")
 
     def __init__(self, partition: Partition, offset: int) -> None:
         self.next_offset = offset
@@ -100,8 +101,9 @@ class EventReader:
         # Where it stands inside a batch, and in which: compaction may put another one in its place.
         self._cursor = BatchCursor()
         self._place = _NOWHERE
-        # The records of a compressed batch, or why there are none.
+        # The records of a compressed batch, or why there are none; and which of its records they are, if it is large.
         self._unfolded: tuple[_Place, bytes | StorageError] | None = None
+        self._window: tuple[_Place, Window] | None = None
         self._warm_ups = 0
 
     def read(self, count_max: int = PORTION_EVENTS, bytes_max: int = PORTION_BYTES) -> list[Event] | NeedsDisk:
@@ -136,7 +138,8 @@ class EventReader:
         """Nobody reads for a while: what was unfolded is let go of if it is large, and unfolded anew later."""
         body = None if self._unfolded is None else self._unfolded[1]
         if isinstance(body, bytes) and len(body) > UNFOLDED_KEPT_BYTES:
-            self._unfolded = None
+            # They are unfolded anew from the next offset on.
+            self._leave()
 
     def _find(self, max_bytes: int) -> tuple[LogRead, list[AbortedTransaction]] | NeedsDisk | None:
         """Batches from `next_offset` on that can be looked at without waiting; None at the head."""
@@ -213,16 +216,17 @@ class EventReader:
                         codec = attributes & COMPRESSION_MASK
                         body = self._unfolded_body(place, codec, batch) if codec else bytes(batch[HEADER_BYTES:])
                         if body is None:
-                            return NeedsDisk(partial(self._unfold, place, codec, bytes(batch[HEADER_BYTES:])))
+                            return NeedsDisk(partial(self._unfold, place, header, bytes(batch[HEADER_BYTES:])))
                         cursor = self._cursor
                         if place != self._place:
-                            cursor.enter(header, len(body))
+                            window = self._window_of(place)
+                            cursor.enter(header, len(body), None if window is None else window.record_count)
                             self._place = place
                         taken_bytes += cursor.take(
                             body, self.next_offset, events, count_max - len(events), bytes_max - taken_bytes
                         )
-                        if cursor.left:
-                            self._stop_inside(events, len(body))
+                        if cursor.left or self._is_more_after_window(place):
+                            self._stop_inside(events)
                             return None if events else NeedsDisk(_nothing)
                         self._leave()
             except (CorruptBatch, BudgetExceeded) as error:
@@ -241,11 +245,19 @@ class EventReader:
                 return None
         return NeedsDisk(_nothing)
 
-    def _stop_inside(self, events: list[Event], body_bytes: int) -> None:
+    def _window_of(self, place: _Place) -> Window | None:
+        return self._window[1] if self._window is not None and self._window[0] == place else None
+
+    def _is_more_after_window(self, place: _Place) -> bool:
+        window = self._window_of(place)
+        return window is not None and window.end.left > 0
+
+    def _stop_inside(self, events: list[Event]) -> None:
         if events:
             self.next_offset = events[-1].offset + 1
-        if body_bytes > UNFOLDED_KEPT_BYTES:
-            self._unfolded = None
+        if not self._cursor.left:
+            # The window was read to its end: the next one begins there.
+            self._unfolded, self._place = None, _NOWHERE
 
     def _unfolded_body(self, place: _Place, codec: int, batch: memoryview) -> bytes | None:
         """The records of a compressed batch; None if they are too large to be unfolded here."""
@@ -262,15 +274,21 @@ class EventReader:
                 return body
         return None
 
-    def _unfold(self, place: _Place, codec: int, payload: bytes) -> None:
+    def _unfold(self, place: _Place, header: BatchHeader, payload: bytes) -> None:
         """Called from a thread, while nobody reads."""
         try:
-            self._unfolded = place, _decompress(codec, payload, UNFOLDED_BYTES_MAX)
+            body = _decompress(header.compression, payload, UNFOLDED_BYTES_MAX)
+            batch = self._partition.topic_name, self._partition.index, place, header.batch_length
+            before = self._window_of(place)
+            window = window_at(body, header, batch, self.next_offset, None if before is None else before.end)
+            self._window = place, window
+            self._unfolded = place, window.body
         except StorageError as error:
+            self._window = None
             self._unfolded = place, error
 
     def _leave(self) -> None:
-        self._place, self._unfolded = _NOWHERE, None
+        self._place, self._unfolded, self._window = _NOWHERE, None, None
 
 
 async def read_events(

@@ -275,7 +275,7 @@ def test_batch_that_takes_long_to_unfold_is_unfolded_by_a_thread(tmp_path: Path,
     assert offsets(first_portion(reader)) == [0, 1, 2]
     needs: list[NeedsDisk] = []
     assert offsets(read_all(reader, needs=needs)) == list(range(3, 2003))
-    # Too large to be held for a slow reader: once for each portion.
+    # Once for each window.
     assert len(needs) == 4
 
 
