@@ -72,8 +72,8 @@ ENDPOINTS: dict[Send, str] = {
 
 
 @asynccontextmanager
-async def node_with_topics(directory: Path) -> AsyncIterator[Http]:
-    async with http_node(directory) as http:
+async def node_with_topics(directory: Path, *settings: str) -> AsyncIterator[Http]:
+    async with http_node(directory, *settings) as http:
         assert (await http.put("/rooms/r")).status in (200, 201)
         assert (await http.post("/topics/t", {"num_partitions": 1})).status == 201
         created = await http.post("/topics", {"name": "s", "schemas": [{"type": "e"}]})
@@ -145,3 +145,20 @@ async def test_readers_get_past_values_that_came_in_as_bytes(tmp_path: Path) -> 
         async with room_socket(http.port) as socket:
             await socket.result("stream.subscribe", room="r", from_offset=0)
             assert [one["data"] for one in await socket.events(len(shown))] == shown
+
+
+@in_loop
+async def test_a_value_that_is_too_large_anyway_is_refused_for_its_size(tmp_path: Path) -> None:
+    """To look for a number that is too large would take long, and the log refuses the value in any case."""
+    async with node_with_topics(tmp_path, "message.max.bytes=100000") as http:
+        raw = b"[" + b"1e100," * 20_000 + b"1e400]"
+        answer = await topic_event(http, raw)
+        assert (answer.status, answer.code) == (413, "EventTooLarge")
+        # Its schema is looked at before its size.
+        assert (await stored_event(http, raw)).code == "SchemaViolation"
+        produced = await proxy_value(http, raw)
+        assert [one["error_code"] for one in produced.json["offsets"]] == [None, 50002]
+        # Its spaces do not count.
+        spaced = b"[" + b"1e100, " * 15_000 + b"1e400]"
+        assert len(spaced) > 100_000
+        assert (await topic_event(http, spaced)).code == "InvalidEvent"

@@ -41,8 +41,11 @@ class _BeyondLimits(Exception):
     """JSON that some reader cannot read."""
 
 
-def _check(raw: bytes) -> None:
-    """Raise msgspec.DecodeError, UnicodeDecodeError, RecursionError or _BeyondLimits unless readers can read this."""
+def _check(raw: bytes, bytes_max: int | None = None) -> None:
+    """Raise msgspec.DecodeError, UnicodeDecodeError, RecursionError or _BeyondLimits unless readers can read this.
+
+    Of a value above `bytes_max` only the grammar is checked.
+    """
     if len(raw) <= DECODED_BYTES_MAX:
         # This finds every fault, and takes no longer than to look for numbers that are too large.
         _msgspec.decode(raw)
@@ -50,20 +53,29 @@ def _check(raw: bytes) -> None:
     if not raw.isascii():
         raw.decode()
     _msgspec.check_grammar(raw)
-    if not is_within_limits(raw):
+    if (bytes_max is None or len(raw) <= bytes_max) and not is_within_limits(raw):
         raise _BeyondLimits
 
 
-def checked_json(raw: bytes, field: str = "data") -> bytes:
+def checked_json(raw: bytes, field: str = "data", stored_bytes_max: int | None = None) -> bytes:
     """The same JSON value without spaces around and between its parts; numbers stay as they were written.
+
+    A value above `stored_bytes_max` will be refused by the log for its size, so its limits are not looked at, which
+    might take long.
 
     Raises InvalidEvent, which names the field, for bytes that are not JSON or not UTF-8 and for JSON that some reader
     cannot read (`json_limits`).
     """
     try:
-        _check(raw)
         # Split where the first space is: what has none, also in front and behind, stays in one piece.
-        return bytes(raw) if raw.split(None, 1)[0] == raw else _msgspec.format(raw, indent=-1)
+        if not raw or raw.split(None, 1)[0:1] == [raw]:
+            _check(raw, stored_bytes_max)
+            return bytes(raw)
+        if not raw.isascii():
+            raw.decode()
+        compact: bytes = _msgspec.format(raw, indent=-1)
+        _check(compact, stored_bytes_max)
+        return compact
     except (_BeyondLimits, RecursionError, _msgspec.ValidationError):
         problem = limit_broken(raw, field)
     except UnicodeDecodeError:

@@ -2,7 +2,8 @@
 
 A portion is bounded in events and bytes, also inside one large batch, so no read holds the loop for long. What would
 wait for the disk, or would take long to unfold, is handed back as `NeedsDisk`: a thread runs it, then the same read is
-made again. A large compressed batch is unfolded by a thread into a window (`windows`).
+made again. A large compressed batch, or one of very many records, is read through a window that a thread cuts
+(`windows`).
 
 Events are committed data: nothing at or above the last stable offset is ever read, and what a transaction left that was
 aborted is passed over like its marker. Both have offsets, but there are no events at them, and no gap is told.
@@ -51,6 +52,8 @@ WARM_UPS_MAX = 3
 # A compressed batch is unfolded on the loop if it is small, before and after; else by a thread.
 UNFOLDED_HERE_BYTES = 256 * 1024
 FOLDED_HERE_BYTES = 64 * 1024
+# A batch of more records is read through a window even if it is not compressed: to walk to a record takes long.
+RECORDS_HERE_MAX = 50_000
 # What a batch may unfold to for anybody to see it as events.
 UNFOLDED_BYTES_MAX = 64 * 1024 * 1024
 # A reader that is put down holds no more than this.
@@ -214,7 +217,10 @@ class EventReader:
                     )
                     if header.record_count and not is_left_out:
                         codec = attributes & COMPRESSION_MASK
-                        body = self._unfolded_body(place, codec, batch) if codec else bytes(batch[HEADER_BYTES:])
+                        if codec or header.record_count > RECORDS_HERE_MAX:
+                            body = self._unfolded_body(place, codec, batch)
+                        else:
+                            body = bytes(batch[HEADER_BYTES:])
                         if body is None:
                             return NeedsDisk(partial(self._unfold, place, header, bytes(batch[HEADER_BYTES:])))
                         cursor = self._cursor
@@ -260,14 +266,14 @@ class EventReader:
             self._unfolded, self._place = None, _NOWHERE
 
     def _unfolded_body(self, place: _Place, codec: int, batch: memoryview) -> bytes | None:
-        """The records of a compressed batch; None if they are too large to be unfolded here."""
+        """The records of a compressed batch, or some of a large one; None if a thread has to unfold them."""
         if self._unfolded is not None and self._unfolded[0] == place:
             body = self._unfolded[1]
             if isinstance(body, StorageError):
                 self._unfolded = None
                 raise body
             return body
-        if len(batch) <= FOLDED_HERE_BYTES:
+        if codec and len(batch) <= FOLDED_HERE_BYTES:
             with suppress(BudgetExceeded):
                 body = _decompress(codec, batch[HEADER_BYTES:], UNFOLDED_HERE_BYTES)
                 self._unfolded = place, body
@@ -277,7 +283,8 @@ class EventReader:
     def _unfold(self, place: _Place, header: BatchHeader, payload: bytes) -> None:
         """Called from a thread, while nobody reads."""
         try:
-            body = _decompress(header.compression, payload, UNFOLDED_BYTES_MAX)
+            codec = header.compression
+            body = _decompress(codec, payload, UNFOLDED_BYTES_MAX) if codec else payload
             batch = self._partition.topic_name, self._partition.index, place, header.batch_length
             before = self._window_of(place)
             window = window_at(body, header, batch, self.next_offset, None if before is None else before.end)

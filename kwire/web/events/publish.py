@@ -16,7 +16,7 @@ from aiohttp import web
 from kwire.broker.events.event import EMPTY, EVENT_ID_BYTES_MAX, TYPE_BYTES_MAX
 from kwire.broker.events.json_text import checked_json
 from kwire.broker.store.commit import event_id_texts
-from kwire.broker.store.event_store import EVENTS_MAX, EVENTS_PER_TURN, EventDraft
+from kwire.broker.store.event_store import EVENTS_MAX, EventDraft
 from kwire.errors import StreamError
 from kwire.web.bodies import check_is_json, checked_and_decoded, json_answer, raw_body_of
 from kwire.web.body_bounds import check_objects, check_stored_events
@@ -24,6 +24,7 @@ from kwire.web.event_json import MetadataName
 from kwire.web.route import JSON, Answer, Route
 from kwire.web.safety import check_name
 from kwire.web.services import WebServices
+from kwire.web.turns import BodyTurns
 
 IDEMPOTENCY_KEY = "Idempotency-Key"
 KEY: Any = Annotated[
@@ -98,29 +99,29 @@ async def publish(services: WebServices, request: web.Request) -> web.Response:
 async def _drafts(services: WebServices, asked: Sequence[EventToPublish]) -> list[EventDraft]:
     """Everything that can be said of an event by itself is said before any is stored."""
     drafts: list[EventDraft] = []
-    topics: set[str] = set()
+    bytes_max: dict[str, int] = {}
+    turns = BodyTurns()
     for index, one in enumerate(asked):
         try:
-            if one.topic not in topics:
+            if one.topic not in bytes_max:
                 check_name(one.topic)
-                services.event_store.event_topic(one.topic)
-                topics.add(one.topic)
-            drafts.append(_draft(one))
+                bytes_max[one.topic] = services.event_store.event_topic(one.topic).settings.max_message_bytes
+            drafts.append(_draft(one, bytes_max[one.topic]))
         except StreamError as error:
             error.details["index"] = index
             raise
-        if index % EVENTS_PER_TURN == EVENTS_PER_TURN - 1:
+        if turns.is_over(len(drafts[-1].payload)):
             await asyncio.sleep(0)
     return drafts
 
 
-def _draft(one: EventToPublish) -> EventDraft:
+def _draft(one: EventToPublish, bytes_max: int) -> EventDraft:
     return _new_tuple(
         EventDraft,
         (
             one.topic,
             one.type,
-            checked_json(bytes(one.payload), "payload"),
+            checked_json(bytes(one.payload), "payload", bytes_max),
             one.metadata or EMPTY,
             None if one.key is None else one.key.encode(),
             one.event_id,

@@ -37,6 +37,7 @@ from kwire.web.topics.lookup import (
     no_partition,
     partition_index,
 )
+from kwire.web.turns import BodyTurns
 from storage.batch_writing import batch_bytes_max, batch_of_tails, header_bytes, record_tail
 from storage.errors import StorageError
 
@@ -185,9 +186,10 @@ async def _produce(
 ) -> web.Response:
     now_ms = services.clock.now_ms()
     placed: list[_Placed] = []
+    turns = BodyTurns()
     for index, record in enumerate(records):
         placed.append(_place(services, topic, partition, index, record, now_ms))
-        if len(placed) % RECORDS_PER_TURN == 0:
+        if turns.is_over(len(placed[-1].tail)):
             await asyncio.sleep(0)
     told: list[ProducedRecord] = [ProducedRecord(partition=None, offset=None)] * len(placed)
     waits = []
@@ -207,7 +209,9 @@ async def _produce(
 def _place(
     services: WebServices, topic: Topic, partition: Partition | None, index: int, record: Any, now_ms: int
 ) -> _Placed:
-    key, value = _bytes_of(record.key, index, "key"), _bytes_of(record.value, index, "value")
+    bytes_max = topic.settings.max_message_bytes
+    key = _bytes_of(record.key, f"records[{index}].key", bytes_max)
+    value = _bytes_of(record.value, f"records[{index}].value", bytes_max)
     if record.partition is None:
         chosen = partition or topic.partitions[services.partitioner.choose(topic.name, key, len(topic.partitions))]
     else:
@@ -222,11 +226,11 @@ def _place(
     return _Placed(index, chosen, tail, now_ms if record.timestamp is None else record.timestamp)
 
 
-def _bytes_of(given: bytes | str | msgspec.Raw | None, index: int, field: str) -> bytes | None:
+def _bytes_of(given: bytes | str | msgspec.Raw | None, field: str, bytes_max: int) -> bytes | None:
     """A key or a value, in whichever format it came."""
     if isinstance(given, msgspec.Raw):
         try:
-            compact = checked_json(bytes(given), f"records[{index}].{field}")
+            compact = checked_json(bytes(given), field, bytes_max)
         except InvalidEvent as error:
             raise BadRequest(error.message) from None
         return None if compact == b"null" else compact

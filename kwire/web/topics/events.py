@@ -34,6 +34,7 @@ from kwire.web.route import JSON, Answer, AnyOf, Route
 from kwire.web.services import WebServices
 from kwire.web.topics.lookup import PARTITION, TOPIC, find_partition, find_topic
 from kwire.web.topics.topics import check_enabled, optional_body_of
+from kwire.web.turns import BodyTurns
 from storage.batch import Record
 from storage.batch_writing import batch_bytes_max
 
@@ -146,13 +147,14 @@ async def _publish_many(
     now_ms = services.clock.now_ms()
     placed: list[_Placed] = []
     sizes: list[int] = []
+    turns = BodyTurns()
     for index, one in enumerate(asked):
         try:
             placed.append(_place(services, topic, index, one))
             sizes.append(_size_bytes(record_of(placed[-1].event, source, SOME_ID, now_ms)))
         except InvalidEvent as error:
             raise BadRequest(f"events[{index}]: {error.message}", code=error.code) from None
-        if len(placed) % EVENTS_PER_TURN == 0:
+        if turns.is_over(sizes[-1]):
             await asyncio.sleep(0)
     outcomes: list[EventOutcome | None] = [None] * len(placed)
     errors: list[Exception] = []
@@ -194,7 +196,8 @@ def _begin(
 def _place(services: WebServices, topic: Topic, index: int, asked: TopicPublish) -> _Placed:
     key = asked.key.encode() if asked.key is not None else None
     partition = topic.partitions[services.partitioner.choose(topic.name, key, len(topic.partitions))]
-    event = NewEvent(asked.event_type, checked_json(bytes(asked.data)), asked.metadata or EMPTY, key)
+    data = checked_json(bytes(asked.data), stored_bytes_max=topic.settings.max_message_bytes)
+    event = NewEvent(asked.event_type, data, asked.metadata or EMPTY, key)
     return _Placed(index, partition, event)
 
 

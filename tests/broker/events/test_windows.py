@@ -27,8 +27,8 @@ def _own_places(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(windows, "PLACES", PlacesInBatches())
 
 
-def tiny_batch(count: int = COUNT, value: bytes = b"1") -> bytearray:
-    return build_batch([Record(None, value, 1_700_000_000_000) for _ in range(count)], compression=ZSTD)
+def tiny_batch(count: int = COUNT, value: bytes = b"1", compression: int = ZSTD) -> bytearray:
+    return build_batch([Record(None, value, 1_700_000_000_000)] * count, compression=compression)
 
 
 def unfolded(batch: bytearray) -> tuple[bytes, BatchHeader]:
@@ -89,10 +89,11 @@ def test_the_last_event_of_a_large_batch_is_unfolded_once_and_found_again_quickl
     assert max(passes) <= windows.RECORDS_PER_BREATH
 
 
-def test_all_events_of_a_large_batch_are_read_with_few_unfoldings(tmp_path: Path) -> None:
+@pytest.mark.parametrize("compression", [0, ZSTD])
+def test_all_events_of_a_large_batch_are_read_with_few_unfoldings(tmp_path: Path, compression: int) -> None:
     partition = lone_partition(tmp_path, max_message_bytes="10000000")
-    append(partition, tiny_batch(100_000, b'"some text"'))
-    append(partition, tiny_batch(10))
+    append(partition, tiny_batch(100_000, b'"some text"', compression))
+    append(partition, tiny_batch(10, compression=compression))
     reader, offsets, needs = EventReader(partition, 5), [], 0
     while found := reader.read():
         if isinstance(found, NeedsDisk):
