@@ -98,8 +98,7 @@ class Node:
         try:
             topics = await self._open_catalogue(clock)
         except BaseException:
-            # Nothing was written to: the next start finds the directories as this one did.
-            self._store.close(is_clean=self._store.was_clean)
+            self._store.leave_as_found()
             raise
         cluster_id, directory_id = await self._register()
         leader_epoch = topics.leader_epoch

@@ -62,9 +62,8 @@ class LogDirectories:
                         raise
                     self._offline[store.data_dir] = error
         except BaseException:
-            for store in online:
-                store.close(is_clean=store.was_clean)
-            self._list.close()
+            self._stores = online
+            self.leave_as_found()
             raise
         self._stores = online
         self._sort_out_moves()
@@ -303,6 +302,12 @@ class LogDirectories:
         return next(store for store in self._stores if store.data_dir == data_dir)
 
     # --- stop
+
+    def leave_as_found(self) -> None:
+        """Give the directories back after a start that was refused: the next one finds them as this one did."""
+        for store in self._stores:
+            store.close(is_clean=store.was_clean)
+        self._list.close()
 
     def close(self, *, is_clean: bool = True) -> None:
         """Close them all, whatever becomes of one; then the first failure is told."""

@@ -167,7 +167,9 @@ async def test_rooms_go_with_one_commit_for_a_portion_of_them(node: RoomsNode, m
         sizes = at_commit(node, monkeypatch, lambda: None)
         await cleanup.round()
     assert len(sizes) == 2
-    assert sum(sizes) == cleanup.removed_count == count - 1
+    assert cleanup.removed_count == count - 1
+    # Each room goes with a note of its deletion, and the second commit drops notes of the first.
+    assert 2 * cleanup.removed_count <= sum(sizes) <= 3 * cleanup.removed_count
     assert names(node) == ["room-004"]
     assert not list(node.directory.glob("room-003-0"))
 
