@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from kwire.broker.batch_validation import ValidationWorker
 from kwire.broker.cleaning import Cleaning
 from kwire.broker.cold_reads import ColdReads
 from kwire.broker.coordinator_log import CoordinatorLog
@@ -35,6 +36,7 @@ from kwire.broker.stored_sizes import StoredSizes
 from kwire.broker.sync_rounds import SyncRounds
 from kwire.broker.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Topics
 from kwire.broker.upkeep import Upkeep
+from kwire.broker.work_allowance import WorkAllowance
 from kwire.broker.worker_process import WorkerProcess
 from kwire.clock import Clock, SystemClock
 from kwire.config import Address, Config
@@ -104,6 +106,7 @@ class Node:
         leader_epoch = topics.leader_epoch
         await self._recover(topics)
         self._schema_worker = SchemaWorker()
+        self._validation = ValidationWorker()
         self.event_topics = EventTopics(topics, self._metastore, self._schema_worker.run)
         checks = SchemaChecks(self.event_topics.schemas_and_revision, self._schema_worker.run)
         self.event_store = EventStore(topics, self._metastore, clock, self._syncs, checks)
@@ -143,6 +146,8 @@ class Node:
             moves=self._keepers.moves,
             log_dirs=LogDirs(topics, self._store, self._keepers.moves, self._files),
             event_store=self.event_store,
+            validation=self._validation,
+            work_allowance=WorkAllowance(),
         )
         server_metrics = ServerMetrics({key: api.name for key, api in apis.items()})
         self._shared = Shared(HANDLERS, services, server_metrics, self._descriptors)
@@ -341,6 +346,7 @@ class Node:
             await self.http.close()
         if self._webhooks is not None:
             await self._webhooks.close()
+        await self._validation.close()
         await self._schema_worker.close()
         await self.event_store.close()
         if self.event_files is not None:

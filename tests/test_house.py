@@ -31,6 +31,7 @@ SHARED_BY_HANDLERS = {
     "__init__",
     "context",
     "epochs",
+    "produce_errors",
     "repeated_produce",
     "replicas",
     "transaction_errors",

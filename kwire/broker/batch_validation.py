@@ -16,7 +16,7 @@ from kwire.errors import ErrorCode, KafkaError
 from kwire.topic_config import KEPT_COMPRESSION, TopicSettings
 from storage.batch import BatchHeader, parse_header, set_max_timestamp, unfolded_records
 from storage.errors import BatchTooLarge, BudgetExceeded, InvalidTimestamp
-from storage.format import HEADER_BYTES, NO_TIMESTAMP, NONE
+from storage.format import GZIP, HEADER_BYTES, LZ4, NO_TIMESTAMP, NONE, ZSTD
 from storage.recompression import unfold
 from storage.record_checks import RecordLimits, check_records
 
@@ -26,12 +26,19 @@ RECORDS_VALIDATED_MAX = 100_000
 # MESSAGE_TOO_LARGE sends smaller batches.
 UNFOLDED_PER_MESSAGE_BYTE_MAX = 4
 
-# What is validated on the event loop: about a millisecond of work. Compressing is the slowest part of it.
-RECORDS_HERE_MAX = 1000
-UNFOLDED_HERE_BYTES_MAX = 256 * 1024
-RECOMPRESSED_HERE_BYTES_MAX = 32 * 1024
+# What is validated on the event loop: work of at most some three milliseconds. Bytes are those of uncompressed records.
+RECORDS_HERE_MAX = 5000
+UNFOLDED_HERE_BYTES_MAX = 512 * 1024
+RECOMPRESSED_HERE_BYTES_MAX = 128 * 1024
+# The same for gzip, and for levels above a codec's default.
+SLOWLY_RECOMPRESSED_HERE_BYTES_MAX = 16 * 1024
+# Records of one of the many batches of a request that is handled in one go.
+LIGHT_RECORDS_MAX = 200
 # Batches that are copied for the worker process at a time: the one it works on, and the next.
 WORKER_CALLS_MAX = 2
+
+# The defaults of `compression.lz4.level` and `compression.zstd.level`.
+_FAST_LEVELS = {LZ4: 9, ZSTD: 3}
 
 # The batch to store, in memory that may be written to, and its header.
 Validated = tuple[memoryview, BatchHeader]
@@ -61,7 +68,7 @@ def validate(
         if settings.is_event_topic:  # its schemas and its readers read them
             _check_count(header)
         return batch, header
-    limits = _limits(header, settings, now_ms)
+    limits = _limits(settings, now_ms)
     if header.record_count > RECORDS_VALIDATED_MAX and header.max_timestamp > limits.latest_ms:
         raise InvalidTimestamp(
             f"Timestamp {header.max_timestamp} of the batch is out of range. The timestamp should be at most "
@@ -87,16 +94,30 @@ def validate_here(batch: memoryview, header: BatchHeader, settings: TopicSetting
     is_read = _reads_records(header, settings, now_ms)
     if not is_read or header.record_count > RECORDS_VALIDATED_MAX:  # the latter is refused without a look
         return validate(batch, header, settings, now_ms)
-    unfolded_bytes_max = settings.max_message_bytes * UNFOLDED_PER_MESSAGE_BYTE_MAX
-    here_max = RECOMPRESSED_HERE_BYTES_MAX if _is_recompressed(header, settings) else UNFOLDED_HERE_BYTES_MAX
-    if header.record_count > RECORDS_HERE_MAX or len(batch) > here_max:
+    if header.record_count > RECORDS_HERE_MAX:
         raise TooLongForLoop
-    if unfolded_bytes_max <= here_max:
+    if _is_recompressed(header, settings):
+        here_max = _recompressed_here_bytes_max(settings)
+    elif header.compression:
+        here_max = UNFOLDED_HERE_BYTES_MAX
+    else:
+        return validate(batch, header, settings, now_ms)
+    if len(batch) > here_max:
+        raise TooLongForLoop
+    if settings.max_message_bytes * UNFOLDED_PER_MESSAGE_BYTE_MAX <= here_max:
         return validate(batch, header, settings, now_ms)
     try:
         return validate(batch, header, settings, now_ms, here_max)
     except BudgetExceeded:
         raise TooLongForLoop from None
+
+
+def is_light(header: BatchHeader, settings: TopicSettings, now_ms: int) -> bool:
+    """Whether `validate_here` takes little time for the batch, and certainly does not raise TooLongForLoop."""
+    if not _reads_records(header, settings, now_ms) or header.record_count > RECORDS_VALIDATED_MAX:
+        return True
+    is_unfolded = header.compression or _is_recompressed(header, settings)
+    return not is_unfolded and header.record_count <= LIGHT_RECORDS_MAX
 
 
 def as_validated(batch: memoryview, header: BatchHeader, settings: TopicSettings, now_ms: int) -> Validated:
@@ -164,7 +185,13 @@ def _is_recompressed(header: BatchHeader, settings: TopicSettings) -> bool:
     return settings.compression not in (KEPT_COMPRESSION, header.compression) and not header.is_control
 
 
-def _limits(header: BatchHeader, settings: TopicSettings, now_ms: int) -> RecordLimits:
+def _recompressed_here_bytes_max(settings: TopicSettings) -> int:
+    codec, level = settings.compression, settings.compression_level
+    is_slow = codec == GZIP or (codec in (LZ4, ZSTD) and level not in (None, _FAST_LEVELS[codec]))
+    return SLOWLY_RECOMPRESSED_HERE_BYTES_MAX if is_slow else RECOMPRESSED_HERE_BYTES_MAX
+
+
+def _limits(settings: TopicSettings, now_ms: int) -> RecordLimits:
     if settings.is_log_append_time:
         return RecordLimits(settings.is_compacted)
     return RecordLimits(

@@ -245,18 +245,24 @@ class Partition(ReservedOffsets):
             self._is_flush_due = True
             self._syncs.add_within(self, settings.flush_ms)
 
-    # --- the same in two steps, for the event store
+    # --- the same in several steps
+
+    def validated(
+        self, batch: memoryview, header: BatchHeader, now_ms: int, validate: Validate = validate
+    ) -> tuple[memoryview, BatchHeader]:
+        """The batch as an append takes it without another look at its records; raises StorageError or KafkaError."""
+        settings = self.settings
+        if len(batch) > settings.max_message_bytes:
+            raise _too_large(len(batch), settings)
+        return validate(batch, header, settings, now_ms)
 
     def prepare(
         self, batch: memoryview, header: BatchHeader, now_ms: int, validate: Validate = validate
     ) -> tuple[memoryview, BatchHeader]:
         """The batch as it will be stored, but for its place. Raises what an append would, sequences and disk aside."""
         self._check_mark()
-        settings = self.settings
-        if len(batch) > settings.max_message_bytes:
-            raise _too_large(len(batch), settings)
-        batch, header = validate(batch, header, settings, now_ms)
-        if settings.is_log_append_time:
+        batch, header = self.validated(batch, header, now_ms, validate)
+        if self.settings.is_log_append_time:
             stamp_append_time(batch, now_ms)
             header = parse_header(batch)
         return batch, header
@@ -483,8 +489,11 @@ class Partition(ReservedOffsets):
         self._syncs.add(self)
 
 
-def _too_large(size_bytes: int, settings: TopicSettings) -> BatchTooLarge:
-    return BatchTooLarge(f"the batch has {size_bytes} bytes, max.message.bytes is {settings.max_message_bytes}")
+def _too_large(size_bytes: int, settings: TopicSettings) -> KafkaError:
+    return KafkaError(
+        ErrorCode.MESSAGE_TOO_LARGE,
+        f"the batch has {size_bytes} bytes, max.message.bytes is {settings.max_message_bytes}",
+    )
 
 
 def _is_leaving() -> KafkaError:

@@ -519,7 +519,9 @@ def _append_code(shard: _Shard[Any], error: Exception) -> ErrorCode:
     if not isinstance(error, LookupError):
         logger.exception("coordinator shard %d cannot append", shard.index)
     # What is too large stays so: a client that tries again for ever is not helped.
-    is_too_large = isinstance(error, KafkaError) and error.code is ErrorCode.MESSAGE_TOO_LARGE
+    is_too_large = (isinstance(error, KafkaError) and error.code is ErrorCode.MESSAGE_TOO_LARGE) or (
+        isinstance(error, StorageError) and code_of(error) is ErrorCode.MESSAGE_TOO_LARGE
+    )
     return ErrorCode.UNKNOWN_SERVER_ERROR if is_too_large else ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 

@@ -1,10 +1,11 @@
 """What every handler is given besides the request: the services of this node, and who asks."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from msgspec import Struct
 
+from kwire.broker.batch_validation import ValidationWorker
 from kwire.broker.cold_reads import ColdReads
 from kwire.broker.dynamic_configs import DynamicConfigs
 from kwire.broker.features import Features
@@ -16,6 +17,7 @@ from kwire.broker.partition import Partition
 from kwire.broker.producer_ids import ProducerIds
 from kwire.broker.store.event_store import EventStore
 from kwire.broker.topics import Topics
+from kwire.broker.work_allowance import WorkAllowance
 from kwire.clock import Clock
 from kwire.config import Config
 from kwire.coordinator.group.coordinator import GroupCoordinator
@@ -39,6 +41,11 @@ class Peer(Protocol):
     @property
     def endpoint(self) -> tuple[str, int]:
         """The address at which this client should look for this node."""
+        ...
+
+    @property
+    def is_frame_shared(self) -> bool:
+        """Whether the request lies in memory that the next read of any connection overwrites."""
         ...
 
 
@@ -68,6 +75,8 @@ class Services(Struct, frozen=True):
     moves: Moves
     log_dirs: LogDirs
     event_store: EventStore
+    validation: ValidationWorker
+    work_allowance: WorkAllowance
 
     @property
     def config(self) -> Config:
@@ -107,6 +116,16 @@ class DurableAnswer(NamedTuple):
     version: int
 
 
+class Held(NamedTuple):
+    """What a handler returns when the ordered phase of a request takes long: the rest of that phase.
+
+    Until it is done the connection handles no later request and keeps the memory of this one, unless that is shared.
+    It returns what the handler would have returned, or raises DropConnection.
+    """
+
+    rest: Coroutine[Any, Any, Any]
+
+
 class Shortcut(Protocol):
     """A connection's quick way for requests that are like one before; `repeated_produce.py` says how."""
 
@@ -122,9 +141,10 @@ class Shortcut(Protocol):
 
 
 class Handler(NamedTuple):
-    """An API and what answers it: at once (a response, or None for no answer at all), or later (an awaitable).
+    """An API and what answers it: at once (a response, or None for no answer at all), or later.
 
-    `has_records` is for an API whose requests are long because of the records in them, which are not decoded.
+    What comes later is an awaitable of the response, or Held. `has_records` is for an API whose requests are long
+    because of the records in them, which are not decoded.
     """
 
     api: Api

@@ -8,9 +8,10 @@ stored, the general way deals with it.
 """
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
+from kwire.broker.batch_validation import TooLongForLoop, is_light, validate_here
 from kwire.broker.partition import Partition
 from kwire.broker.topics import Topic
 from kwire.clock import Clock
@@ -29,12 +30,14 @@ from kwire.wire.messages.produce import (
 from kwire.wire.varint import decode_uvarint, encode_uvarint
 from storage.batch import BatchHeader, check_batch
 from storage.errors import StorageError
-from storage.format import TRANSACTIONAL_BIT
+from storage.format import NO_TIMESTAMP, TRANSACTIONAL_BIT
 
 # From version 5 on the numbers that differ stand side by side in the answer; from 7 on every codec is allowed.
 FIRST_VERSION = 7
 # Requests with more partitions than this go the general way: their answer's count would take more than one byte.
 PARTITIONS_MAX = 100
+# Larger requests go the general way, which does them in pieces.
+FRAME_BYTES_MAX = 4 * 1024 * 1024
 # A connection remembers how answers of up to so many partitions are made; what for is 200 bytes for each partition, and
 # a node has many connections. What it does not remember, it shares with the others.
 PACKINGS_MAX = 16
@@ -108,7 +111,7 @@ class RepeatedProduce:
     def answer(self, frame: memoryview) -> bytes | DurableAnswer | None:
         """Append the batches of a request frame and return the answer's frame, or None: then nothing has been done."""
         topic = self._topic
-        if topic is None or topic.settings.is_log_append_time:
+        if topic is None or topic.settings.is_log_append_time or len(frame) > FRAME_BYTES_MAX:
             # A batch that gets our time is changed even if it cannot be stored: it could not be looked at twice.
             return None
         try:
@@ -126,8 +129,8 @@ class RepeatedProduce:
         """Most requests are for one partition."""
         index, partition, batch, header = part
         try:
-            appended = partition.append(batch, header)
-        except (StorageError, KafkaError):
+            appended = partition.append(batch, header, None, validate_here)
+        except (StorageError, KafkaError, TooLongForLoop):
             return None
         size, before, pack = self._packing_of_one
         framed = pack(
@@ -150,13 +153,15 @@ class RepeatedProduce:
         """Each batch has its own fate, but for the first: when that cannot be stored, nothing has happened."""
         assert self._clock is not None
         now_ms = self._clock.now_ms()
+        if not _are_light(parts, now_ms):
+            return None
         between = self._between
         numbers: list[int | bytes] = []
         has_failed = False
         unsafe = []
         for index, partition, batch, header in parts:
             try:
-                appended = partition.append(batch, header, now_ms)
+                appended = partition.append(batch, header, now_ms, validate_here)
             except (StorageError, KafkaError) as error:
                 if not numbers:
                     return None
@@ -313,6 +318,18 @@ class RepeatedProduce:
         assert topic is not None
         answered = TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=[answer])
         return encode_message(ProduceResponse(responses=[answered]), self._version)
+
+
+def _are_light(parts: Sequence[_Part], now_ms: int) -> bool:
+    """Whether all of them can be appended in one go, as far as their records have to be read."""
+    settings = parts[0][1].settings
+    is_plain, latest_ms = settings.is_plain, now_ms + settings.timestamp_after_max_ms
+    for _, _, _, header in parts:
+        if not (is_plain and NO_TIMESTAMP < header.max_timestamp <= latest_ms) and not is_light(
+            header, settings, now_ms
+        ):
+            return False
+    return True
 
 
 def _lengths(numbers: list[int | bytes]) -> list[int]:

@@ -8,13 +8,16 @@ answer: these batches are copied.
 import logging
 from collections.abc import Callable
 from typing import Final
+from weakref import WeakSet
 
+from kwire.broker.batch_validation import as_validated
 from kwire.broker.partition import Partition
 from kwire.coordinator.transaction.admissions import Entrance
 from kwire.coordinator.transaction.states import TopicPartition
 from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.context import Context
 from kwire.handlers.produce_errors import refuse
+from kwire.topic_config import KEPT_COMPRESSION
 from kwire.wire.messages.produce import PartitionProduceResponse, ProduceRequest
 from storage.batch import BatchHeader
 from storage.errors import StorageError
@@ -36,6 +39,9 @@ _PASSING: Final = frozenset(
         ErrorCode.NOT_COORDINATOR,
     }
 )
+
+# Bytes of batches in another codec than they came in, of all requests together, until they are appended.
+CONVERTED_BYTES_MAX: Final = 128 * 1024 * 1024
 
 # A batch was appended: tell it, or wait until it is safe.
 OnAppended = Callable[[Partition, Appended, PartitionProduceResponse], None]
@@ -59,6 +65,10 @@ class _Part:
         self.answer = answer
 
 
+# Requests that hold such batches.
+_holding: "WeakSet[TransactionalProduce]" = WeakSet()
+
+
 class TransactionalProduce:
     """Those of one request. All of them are collected first: the coordinator is asked once."""
 
@@ -70,11 +80,15 @@ class TransactionalProduce:
         # Producers of the first generation can be trusted to have added their partitions, if the operator wants that.
         self._is_asked_for = self._is_v2 or context.services.config.transactions.is_verified
         self._parts: list[_Part] = []
+        self._converted_bytes = 0
 
     def add(
         self, topic_name: str, partition: Partition, batch: memoryview, header: BatchHeader
     ) -> PartitionProduceResponse:
-        """The answer for this partition, to be filled in; raises KafkaError for a batch that cannot be in any."""
+        """The answer for this partition, to be filled in; raises KafkaError for a batch that cannot be in any.
+
+        The batch has been validated.
+        """
         if self._transactional_id is None:
             # What Kafka says to whom may not use a transactional id, also to whom has none.
             raise KafkaError(
@@ -87,6 +101,8 @@ class TransactionalProduce:
             raise KafkaError(
                 ErrorCode.INVALID_PRODUCER_ID_MAPPING, "transactional batches of several producers in one request"
             )
+        if partition.settings.compression != KEPT_COMPRESSION:
+            self._hold_converted(len(batch))
         answer = PartitionProduceResponse(index=partition.index, error_code=0, base_offset=-1)
         self._parts.append(_Part((topic_name, partition.index), partition, batch, header, answer))
         return answer
@@ -94,6 +110,16 @@ class TransactionalProduce:
     @property
     def count(self) -> int:
         return len(self._parts)
+
+    def _hold_converted(self, size_bytes: int) -> None:
+        """Count a batch in another codec than it came in: the bound on requests in memory does not know of it."""
+        _holding.add(self)
+        self._converted_bytes += size_bytes
+        if sum(one._converted_bytes for one in _holding) > CONVERTED_BYTES_MAX:
+            self._converted_bytes -= size_bytes
+            raise KafkaError(
+                ErrorCode.NOT_ENOUGH_REPLICAS, "too many recompressed batches wait for their transactions, try again"
+            )
 
     def append(self, on_appended: OnAppended, on_refused: Callable[[], None]) -> None:
         """Append everything, now or when the coordinator has agreed; one of the two is called for each part."""
@@ -152,7 +178,7 @@ class TransactionalProduce:
             raise KafkaError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "an earlier batch of this producer has to come first"
             )
-        appended = part.partition.append(part.batch, header)
+        appended = part.partition.append(part.batch, header, validate=as_validated)
         self._admissions.let_in(header.producer_id, part.place)
         return appended
 

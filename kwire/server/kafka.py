@@ -22,7 +22,7 @@ from kwire.broker.chunking import call_in_turn, run_chunks
 from kwire.descriptors import Descriptors, descriptor_of
 from kwire.errors import KafkaError
 from kwire.handlers.api_versions import refuse_version
-from kwire.handlers.context import Context, DropConnection, DurableAnswer, Handler, Services, Shortcut
+from kwire.handlers.context import Context, DropConnection, DurableAnswer, Handler, Held, Services, Shortcut
 from kwire.metrics import Latency, ServerMetrics
 from kwire.server.complaints import Complaints
 from kwire.server.large_requests import SLOT_SECONDS_MAX, LargeRequests
@@ -127,9 +127,9 @@ class Shared:
 class KafkaConnection(asyncio.BufferedProtocol):
     """One socket. All methods run in the event loop."""
 
-    __slots__ = ("_context", "_door", "_is_deferred", "_is_reading", "_is_writable", "_large", "_machine", "_outgoing",
-                 "_shared", "_shortcut", "_shortcut_latency", "_transport", "_unanswered", "_unsent_bytes", "active_at",
-                 "client_host", "is_draining", "reader", "stuck_since")  # fmt: skip
+    __slots__ = ("_context", "_door", "_is_deferred", "_is_held", "_is_reading", "_is_writable", "_large", "_machine",
+                 "_outgoing", "_shared", "_shortcut", "_shortcut_latency", "_transport", "_unanswered", "_unsent_bytes",
+                 "active_at", "client_host", "is_draining", "reader", "stuck_since")  # fmt: skip
 
     def __init__(self, shared: Shared, door: "Door") -> None:
         self._shared = shared
@@ -144,6 +144,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._is_deferred = False
         # What answers a large request, while that takes.
         self._large: asyncio.Future[None] | None = None
+        # The ordered phase of that request goes on, and uses the memory in which it arrived.
+        self._is_held = False
         self._outgoing: list[Buffer] = []
         # At most one API has a shortcut; it opens when that API has been used.
         self._shortcut: Shortcut | None = None
@@ -167,6 +169,10 @@ class KafkaConnection(asyncio.BufferedProtocol):
     @property
     def descriptor(self) -> int:
         return descriptor_of(self._transport)
+
+    @property
+    def is_frame_shared(self) -> bool:
+        return self.reader.is_shared
 
     @property
     def is_quiet(self) -> bool:
@@ -306,7 +312,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._fail("a handler failed")
             return
         finally:
-            reader.settle()
+            self._settle()
         if ready:
             self._write(ready, ready_bytes)
         self._turn_reading()
@@ -314,6 +320,11 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def _serve_deferred(self) -> None:
         self._is_deferred = False
         self._serve(perf_counter() + TURN_SECONDS)
+
+    def _settle(self) -> None:
+        """End the life of the frames that were handled, except for one whose request is held."""
+        if not self._is_held:
+            self.reader.settle()
 
     def _take_shortcut(self, frame: memoryview) -> Sequence[Buffer] | None:
         """The answer to a request that is like the one before, if there is a way to have it without looking closely."""
@@ -369,6 +380,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
             return []
         context = self._context_of(request)
         answer = route.handle(context, decoded)
+        if type(answer) is Held:
+            self._hold(route, request, answer, began)
+            return []
         is_later = type(answer) is not route.response and answer is not None
         if route.shortcut is not None and answer is not None:
             if self._shortcut is None:
@@ -420,7 +434,10 @@ class KafkaConnection(asyncio.BufferedProtocol):
         assert body is not None
         decoded = await run_chunks(route.chunked_decode(request.version)(body))
         answer = route.handle(self._context_of(request), decoded)
-        self.reader.settle()
+        if type(answer) is Held:
+            answer = self._answer_of_held(answer)
+        else:
+            self.reader.settle()
         if isinstance(answer, Awaitable):
             future: asyncio.Future[Any] = asyncio.ensure_future(answer)
         else:
@@ -431,8 +448,44 @@ class KafkaConnection(asyncio.BufferedProtocol):
         future.add_done_callback(self._unanswered.discard)
         return future
 
+    async def _answer_of_held(self, held: Held) -> Any:
+        """The answer to a large request whose ordered phase is not over."""
+        answer = await held.rest
+        self.reader.settle()
+        return await answer if isinstance(answer, Awaitable) else answer
+
+    def _hold(self, route: Route, request: Request, held: Held, began: float) -> None:
+        """Handle no later request until the ordered phase of this one is over."""
+        self._machine.wait(request)
+        # Of a request in shared memory its handler has made a copy.
+        self._is_held = not self.reader.is_shared
+        self._large = asyncio.ensure_future(self._finish_held(route, request, held, began))
+
+    async def _finish_held(self, route: Route, request: Request, held: Held, began: float) -> None:
+        try:
+            answer = await held.rest
+            is_later = isinstance(answer, Awaitable)
+            chunks = None if answer is None or is_later else route.encode(request.version, answer)
+        except DropConnection as problem:
+            self._fail(str(problem))
+            return
+        except Exception:
+            self._fail_handler(request)
+            return
+        self._is_held, self._large = False, None
+        if self._transport.is_closing():
+            return
+        if is_later:
+            self._await_answer(request, answer, began)
+            self._serve()
+        else:
+            self._send_on(self._machine.answer_later(request, chunks), route.latency, began)
+
     def _answer_later(self, request: Request, answer: Awaitable[Any], began: float) -> None:
         self._machine.wait(request)
+        self._await_answer(request, answer, began)
+
+    def _await_answer(self, request: Request, answer: Awaitable[Any], began: float) -> None:
         future = asyncio.ensure_future(answer)
         self._unanswered.add(future)
         future.add_done_callback(lambda done: self._answered(request, done, began))

@@ -123,6 +123,11 @@ class FrameReader:
     def _wanted_bytes(self) -> int:
         return self._room(self._end - self._start)
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether the frames handed out lie in the scratch page of all connections."""
+        return not self._own
+
     def buffer(self) -> memoryview:
         """Where the next bytes of the stream belong; never empty unless starved."""
         if self._own:

@@ -19,6 +19,7 @@ from typing import Any, ParamSpec, Self
 import pytest
 import uvloop
 
+from kwire.broker.batch_validation import ValidationWorker
 from kwire.broker.cold_reads import ColdReads
 from kwire.broker.coordinator_log import CoordinatorLog
 from kwire.broker.dynamic_configs import DynamicConfigs
@@ -33,6 +34,7 @@ from kwire.broker.store.committing import CheckedBatch
 from kwire.broker.store.event_store import EventDraft, EventStore
 from kwire.broker.store.event_topics import EventTopics
 from kwire.broker.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, NewTopic, Topic, Topics
+from kwire.broker.work_allowance import WorkAllowance
 from kwire.config import load
 from kwire.coordinator.group.consumer.configured import ConfiguredGroups
 from kwire.coordinator.group.coordinator import GroupCoordinator
@@ -45,7 +47,7 @@ from kwire.coordinator.transaction.marker_writing import Markers
 from kwire.coordinator.transaction.settings import TransactionSettings
 from kwire.coordinator.web_groups import WebGroups
 from kwire.handlers import HANDLERS
-from kwire.handlers.context import Context, NodeFacts, Services
+from kwire.handlers.context import Context, Held, NodeFacts, Services
 from kwire.metastore import EmbeddedMetaStore
 from kwire.node import Node
 from kwire.wire.codec import decode_message, encode_message
@@ -64,6 +66,8 @@ TEST_TIMEOUT_S = 90.0
 CLUSTER_ID = "test-cluster"
 NODE_ID = 1
 DIRECTORY_ID = bytes(range(16))
+# Requests are handled in one go here, however much there is to do.
+ANY_WEIGHT = 2**62
 
 
 def in_every_version(api: Api) -> pytest.MarkDecorator:
@@ -97,6 +101,7 @@ class FakePeer:
 
     client_host = "192.0.2.7"
     endpoint = ("broker.example", 9092)
+    is_frame_shared = True
 
 
 class SyncAtOnce:
@@ -209,6 +214,8 @@ class QuietNode:
             moves=self.moves,
             log_dirs=LogDirs(self.topics, self.store, self.moves, self.files),
             event_store=self._new_event_store(),
+            validation=ValidationWorker(run_here),
+            work_allowance=WorkAllowance(ANY_WEIGHT),
         )
 
     def _new_event_store(self) -> EventStore:
@@ -257,6 +264,8 @@ class QuietNode:
     async def ask(self, request: Any, version: int) -> Any:
         """What a client gets that sends this request in this version; None if it gets nothing."""
         answer = self.start(request, version)
+        if isinstance(answer, Held):
+            answer = await answer.rest
         if inspect.isawaitable(answer):
             answer = await answer
         return None if answer is None else received(answer, version)

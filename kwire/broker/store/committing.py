@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
+from kwire.broker.batch_validation import Validate, validate
 from kwire.broker.partition import NEVER_MS, WAIT_MS_MAX, Partition, Syncs, code_of
 from kwire.broker.store.commit import LATER, Commit, Done, InvalidRecords, Outcome, Part, Plan
 from kwire.broker.store.journal import (
@@ -200,13 +201,14 @@ class Committing:
         check: Callable[[Topic, memoryview, BatchHeader], CheckedBatch] | None,
         done: Done,
         timeout_ms: int = WAIT_MS_MAX,
+        validate: Validate = validate,
     ) -> None:
         """A batch of a Kafka producer, as it came; it is copied. Raises what is wrong with it at first sight."""
         if header.is_transactional:
             raise KafkaError(ErrorCode.INVALID_RECORD, "A topic of the event store takes no transactional records.")
         now_ms = self.clock.now_ms()
         own = memoryview(bytearray(batch))
-        own, header = topic.partitions[0].prepare(own, header, now_ms)
+        own, header = topic.partitions[0].prepare(own, header, now_ms, validate)
         checked = check(topic, own, header) if check is not None else ()
         commit = Commit([Part(topic, own, header, now_ms)], done, self._loop.time() + timeout_ms / 1000)
         if isinstance(checked, asyncio.Future):

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple, Protocol
 
+from kwire.broker.batch_validation import Validate, validate
 from kwire.broker.events.event import EMPTY, Envelope, NewEvent
 from kwire.broker.partition import WAIT_MS_MAX, Partition, Syncs, code_of
 from kwire.broker.store.commit import Commit, Done, Outcome, Part, Stored, event_ids
@@ -184,14 +185,20 @@ class EventStore:
     # --- Kafka's door
 
     def produce(
-        self, topic: Topic, batch: memoryview, header: BatchHeader, done: Done, timeout_ms: int = WAIT_MS_MAX
+        self,
+        topic: Topic,
+        batch: memoryview,
+        header: BatchHeader,
+        done: Done,
+        timeout_ms: int = WAIT_MS_MAX,
+        validate: Validate = validate,
     ) -> None:
         """Commit a producer's batch as it came, and call `done` later.
 
-        Raises KafkaError or StorageError for what is seen at once.
+        Raises KafkaError or StorageError for what is seen at once, and what `validate` raises.
         """
         check = self._checks.check_batch if self._checks is not None else None
-        self.committing.produce(topic, batch, header, check, done, timeout_ms)
+        self.committing.produce(topic, batch, header, check, done, timeout_ms, validate)
 
 
 class _Encoding:
