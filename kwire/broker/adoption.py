@@ -7,6 +7,7 @@ do not say is chosen so that no record is lost by it: an adopted topic keeps eve
 
 import os
 import re
+import shlex
 import time
 import uuid
 from collections import Counter
@@ -21,7 +22,9 @@ from kwire.broker.internal_topics import OWN_TOPICS, internal_topic
 from kwire.broker.producer_ids import KEY as PRODUCER_IDS_KEY
 from kwire.broker.reserved_offsets import MARK_BLOCK
 from kwire.broker.start_up import NODE_KEY, new_cluster_id, set_aside_stamp
+from kwire.broker.topics import PARTITIONS_MAX, check_name
 from kwire.config import Config
+from kwire.errors import KafkaError
 from kwire.metastore import Change, EmbeddedMetaStore
 from kwire.metastore.embedded import revision_of
 from kwire.metastore.interface import ABSENT
@@ -30,14 +33,19 @@ from storage.errors import DataDirectoryLocked, JournalDamaged
 from storage.files import Files
 from storage.folder_list import FOLDERS_NAME, FolderList
 from storage.index import NO_MAX_TIMESTAMP
-from storage.journal import salvage
-from storage.mirrored_journal import JOURNAL_NAME, MIRROR_NAME, MirroredJournal
+from storage.journal import Journal, salvage
+from storage.mirrored_journal import JOURNAL_NAME, MIRROR_NAME
 from storage.partition_metadata import METADATA_NAME, decode_metadata, encode_metadata
 from storage.set_aside import set_aside
 from storage.start_check import is_partition
 from storage.store import LOCK_NAME
 
 KEEP_ALL = {"retention.ms": "-1", "retention.bytes": "-1"}
+# The catalogue is written with at most this many entries at a time.
+CHANGES_PER_COMMIT = 10_000
+SALVAGED_SUFFIX = ".salvaged"
+# What a journal holds of which nothing could be read.
+NO_COMMIT = b'{"revision":1,"set":{}}'
 # Above what checkpoints say of leader epochs: runs that were killed may not have written theirs.
 EPOCH_MARGIN = 100
 # Producer ids go on from the time in seconds, times this: above every id that was ever counted up.
@@ -107,6 +115,7 @@ class Adoption:
             self._topics: dict[str, dict[str, Any]] = {
                 key.removeprefix(KEY_PREFIX): dict(entry.value) for key, entry in self._metastore.entries(KEY_PREFIX)
             }
+            self._owned_ids = {value["id"] for value in self._topics.values()}
             self._listed = self._read_list()
             self._found = self._scan()
             self._check_accepted(accepted)
@@ -117,7 +126,8 @@ class Adoption:
             self._report_lost(accepted)
             if self._changes:
                 self._rebuild_node()
-                await self._metastore.commit(self._changes)
+            for start in range(0, len(self._changes), CHANGES_PER_COMMIT):
+                await self._metastore.commit(self._changes[start : start + CHANGES_PER_COMMIT])
         finally:
             self._metastore.close()
         return self._outcome
@@ -136,17 +146,26 @@ class Adoption:
         paths = [os.path.join(data_dir, name) for name in (JOURNAL_NAME, MIRROR_NAME)]
         records = {record: None for path in paths for record in salvage(self._files.read_file(path) or b"")}
         ordered = sorted(records, key=revision_of)
-        names = [os.path.basename(path) for path in paths if self._files.exists(path)]
-        target = set_aside(data_dir, names, self._stamp, self._files)
-        journal = MirroredJournal.open(paths[0], paths[1], self._files, revision_of)
-        if ordered:
-            journal.rewrite(ordered)
-        journal.close()
+        target = self._keep_copies(data_dir, [path for path in paths if self._files.exists(path)])
+        for path in paths:
+            journal = Journal.open(path + SALVAGED_SUFFIX, self._files)
+            journal.rewrite(ordered or [NO_COMMIT])
+            journal.close()
+            # From the first rename on there is a sound copy, which repairs the other one.
+            self._files.rename(path + SALVAGED_SUFFIX, path)
+        self._files.fsync_dir(data_dir)
         self._outcome.done.append(
-            f"both copies of the catalogue were damaged: they are in {target}, and a new one holds the "
+            f"both copies of the catalogue were damaged: they are kept in {target}, and new ones hold the "
             f"{len(ordered)} commits that could be read"
         )
         return EmbeddedMetaStore.open(data_dir, self._files)
+
+    def _keep_copies(self, data_dir: str, paths: Sequence[str]) -> str:
+        target = set_aside(data_dir, (), self._stamp, self._files)
+        for path in paths:
+            copied = os.path.join(target, os.path.basename(path))
+            self._files.replace_file(copied, self._files.read_file(path) or b"", sync=True)
+        return target
 
     def _read_list(self) -> Mapping[str, bytes]:
         """Which partitions had folders, as far as it is known; the list itself is left to the server."""
@@ -178,7 +197,9 @@ class Adoption:
         for folder in (one for some in self._found.values() for one in some):
             if folder.topic_id in deleted:
                 continue  # the next start removes it
-            if folder.topic in self._topics:
+            if not _is_possible(folder):
+                self._set_aside(folder, "no partition can have this name")
+            elif folder.topic in self._topics:
                 self._settle_known(folder)
             else:
                 unknown.setdefault(folder.topic, []).append(folder)
@@ -193,7 +214,7 @@ class Adoption:
         if folder.topic_id != topic_id:
             if any(one.topic_id == topic_id for one in self._found[folder.name]):
                 return  # its place is taken by the right one
-            is_nameless = folder.topic_id is None or self._owner(folder.topic_id) is None
+            is_nameless = folder.topic_id is None or not self._is_owned(folder.topic_id)
             if not is_nameless or (folder.topic_id is not None and self._listed.get(folder.name) != topic_id):
                 if is_new:
                     self._set_aside(folder, "it is of another topic")
@@ -204,7 +225,7 @@ class Adoption:
             self._outcome.done.append(f"topic {folder.topic} has {folder.number + 1} partitions now")
 
     def _adopt_topic(self, topic: str, folders: Sequence[Folder]) -> None:
-        ids = Counter(one.topic_id for one in folders if one.topic_id is not None and not self._owner(one.topic_id))
+        ids = Counter(one.topic_id for one in folders if one.topic_id is not None and not self._is_owned(one.topic_id))
         topic_id = ids.most_common(1)[0][0] if ids else uuid.uuid4().bytes
         for folder in folders:
             if folder.topic_id == topic_id:
@@ -219,15 +240,16 @@ class Adoption:
             usual_count, configs = internal_topic(topic, self._config)
             count = max(count, usual_count)
         self._topics[topic] = entry_value(topic_id, count, configs)
+        self._owned_ids.add(topic_id.hex())
         settings = " ".join(f"{name}={value}" for name, value in configs.items())
         self._outcome.done.append(
             f"topic {topic} is in the catalogue again: {count} partitions ({len(folders)} folders), {settings}; check "
             "its partition count and settings, which the folders do not name"
         )
 
-    def _owner(self, topic_id: bytes) -> str | None:
-        text = topic_id.hex()
-        return next((name for name, value in self._topics.items() if value["id"] == text), None)
+    def _is_owned(self, topic_id: bytes) -> bool:
+        """Whether a topic of the catalogue has this id."""
+        return topic_id.hex() in self._owned_ids
 
     def _write_metadata(self, folder: Folder, topic_id: bytes) -> None:
         self._files.replace_file(os.path.join(folder.path, METADATA_NAME), encode_metadata(topic_id), sync=True)
@@ -327,10 +349,18 @@ class Adoption:
         self._files.fsync_dir(os.path.dirname(path))
 
     def _report_lost(self, accepted: Collection[str]) -> None:
-        directories = " ".join(self._data_dirs)
+        directories = shlex.join(self._data_dirs)
         for name in self._lost():
             if name not in accepted:
                 self._outcome.left.append(
                     f"the folder of {name} is lost. Restore it, or accept the loss: kwire log adopt {directories} "
                     f"--accept-loss {name}"
                 )
+
+
+def _is_possible(folder: Folder) -> bool:
+    try:
+        check_name(folder.topic)
+    except KafkaError:
+        return False
+    return folder.number < PARTITIONS_MAX and folder.name == f"{folder.topic}-{folder.number}"

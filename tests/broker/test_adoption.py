@@ -134,6 +134,20 @@ async def test_a_copy_of_a_folder_becomes_a_topic_of_its_own(node: QuietNode) ->
 
 
 @in_loop
+async def test_folders_that_no_partition_can_have_are_set_aside(node: QuietNode) -> None:
+    await fill(node, partitions=1)
+    node.close()
+    names = ("orders-007", "orders-99999999", "not legal-0")
+    for name in names:
+        shutil.copytree(node.directory / "orders-0", node.directory / name)
+    outcome = await adopt(node)
+    assert len(outcome.done) == len(names)
+    assert sorted(path.name for path in node.directory.glob("set-aside-*/*")) == sorted(names)
+    start(node)
+    assert len(found(node, "orders").partitions) == 1
+
+
+@in_loop
 async def test_two_damaged_copies_are_salvaged(node: QuietNode) -> None:
     await fill(node)
     await node.create("settled", 7, retention_ms="5")
