@@ -90,20 +90,21 @@ class StartCheck:
     def settle(self, *, is_all_online: bool) -> StartReport:
         """Bring the list of folders up to date, and say which partitions have lost theirs."""
         listed = self._list.ids
-        there = {folder: store for store in reversed(self._stores) for folder in store.partition_folders}
+        there = frozenset().union(*(store.partition_folders for store in self._stores))
         entries: dict[str, bytes] = {}
         unlisted: set[str] = set()
         for folder, topic_id in self._known.items():
-            store = there.get(folder)
             if listed.get(folder) == topic_id:
                 entries[folder] = topic_id
-                if store is None:
+                if folder not in there:
                     self.report.lost.append(folder)
-            elif store is not None and self._is_of(store, folder, topic_id):
-                entries[folder] = topic_id
-                self._measure(store, folder)
-            elif store is not None:
-                unlisted.add(folder)
+            elif folder in there:
+                store = self._holder(folder, topic_id)
+                if store is None:
+                    unlisted.add(folder)
+                else:
+                    entries[folder] = topic_id
+                    self._measure(store, folder)
         self._list.settle(entries, self.report.lost, unlisted)
         for folder in self.report.lost:
             if is_all_online:
@@ -111,6 +112,11 @@ class StartCheck:
             else:
                 self._list.set_offline(folder, "its data directory cannot be opened", "or its folder is missing")
         return self.report
+
+    def _holder(self, folder: str, topic_id: bytes) -> LogStore | None:
+        """The store with the folder of this topic; another one may have a folder of the same name."""
+        having = (store for store in self._stores if store.path_of(folder) is not None)
+        return next((store for store in having if self._is_of(store, folder, topic_id)), None)
 
     def _is_of(self, store: LogStore, folder: str, topic_id: bytes) -> bool:
         """Whether a folder that is not listed is this topic's.

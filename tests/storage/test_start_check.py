@@ -190,6 +190,20 @@ def test_ends_of_logs_that_were_not_listed_are_reported(tmp_path: Path) -> None:
     assert report.end_offsets == {}
 
 
+def test_of_two_folders_of_one_name_the_right_one_is_listed(tmp_path: Path) -> None:
+    places = fill(tmp_path, 2)
+    first, second = (tmp_path / name / "orders-0" for name in "01")
+    other = second if places[0] == first else first
+    shutil.copytree(places[0], other)
+    (first / "partition.metadata").write_bytes(encode_metadata(OTHER_ID))
+    (second / "partition.metadata").write_bytes(encode_metadata(ID))
+    (tmp_path / "0" / "folders").unlink()
+    directories, report = start(tmp_path, orders(2))
+    assert report.end_offsets == {"orders-0": 1, "orders-1": 1}
+    assert Path(directories.open_log("orders", 0, ID, SETTINGS).directory) == second
+    directories.close()
+
+
 def test_a_list_with_many_dead_lines_is_written_anew_off_the_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
