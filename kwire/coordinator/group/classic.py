@@ -310,8 +310,7 @@ class ClassicGroup:
         if member.member_id == self.leader_id:
             self._store_assignments(command.assignments, moment, result)
         else:
-            # Only the leader's count. Those of others would be held as long as they wait.
-            command.assignments.clear()
+            command.assignments.clear()  # only the leader's count; others would be held while their member waits
 
     def _check_sync(self, command: SyncGroup) -> ErrorCode:
         error = self.check_member(command.member_id, command.group_instance_id)
