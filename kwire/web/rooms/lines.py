@@ -36,8 +36,9 @@ LINE_TYPES = frozenset({NDJSON, "application/ndjson", "application/jsonl", "appl
 # Decoded and stored in one turn of the loop; well below what a batch may have.
 PORTION_EVENTS = 500
 PORTION_BYTES = 256 * 1024
-# Bytes that are divided into lines in one turn: the shortest lines they can hold are some milliseconds of work.
-FED_BYTES = 32 * 1024
+# What is divided into lines in one turn: so many bytes, or of very short lines so many at most.
+FED_BYTES = 64 * 1024
+FED_LINES = 4096
 # Lines in a row that may be refused before the stream ends: each is answered by a line some fifty times as long.
 REFUSED_IN_A_ROW_MAX = 100_000
 # What a record adds to its event at most: its own fields, and the headers every event has. And a header to its text.
@@ -210,8 +211,8 @@ class _Storing:
             while data := await self._content.readany():
                 self._read_bytes += len(data)
                 check_expansion(self._content, self._read_bytes, LINES_BYTES_MAX)
-                for start in range(0, len(data), FED_BYTES):
-                    await self._store(self._lines.feed(data[start : start + FED_BYTES]))
+                for piece in _pieces(data):
+                    await self._store(self._lines.feed(piece))
             await self._store(self._lines.end())
         except Refusal as refusal:
             number = self._stopped_at or self._lines.next_number
@@ -241,6 +242,16 @@ class _Storing:
                 code="TooManyRefused",
                 limit=REFUSED_IN_A_ROW_MAX,
             )
+
+
+def _pieces(data: bytes) -> Iterator[bytes]:
+    start = 0
+    while start < len(data):
+        piece = data[start : start + FED_BYTES]
+        if piece.count(b"\n") > FED_LINES and not piece.isspace():
+            piece = piece[:FED_LINES]
+        yield piece
+        start += len(piece)
 
 
 async def _room_again(services: WebServices, room: Room) -> Room:
