@@ -61,7 +61,6 @@ from storage.background import BackgroundThreads
 from storage.directories import LogDirectories
 from storage.errors import StorageError
 from storage.files import Files
-from storage.log import Log
 
 if TYPE_CHECKING:
     from kwire.broker.rooms.rooms import Rooms
@@ -371,12 +370,10 @@ class Node:
             partition = topic.partition(int(index)) if topic is not None else None
             if partition is not None:
                 try:
-                    found = partition.log
-                except StorageError:
+                    partition.log  # noqa: B018
+                except StorageError as error:
                     # It is tried again when somebody asks for it, and the answer says what is wrong.
-                    log.exception("%s cannot be opened", folder)
-                    continue
-                _report(folder, found)
+                    log.error("%s cannot be opened: %s", folder, error)
         await self._syncs.idle()
 
     async def _drained(self) -> None:
@@ -438,23 +435,6 @@ class Node:
             offsets_retention_ms=groups.offsets_retention_ms,
             offsets_retention_check_interval_ms=groups.offsets_retention_check_interval_ms,
             offsets_topic_num_partitions=len(offsets.partitions) if offsets else groups.offsets_partition_count,
-        )
-
-
-def _report(folder: str, found: Log) -> None:
-    """Say what recovery met, once; the metrics go on saying it."""
-    if found.torn_bytes:
-        log.warning("%s: %d bytes of an unfinished write were cut off its end", folder, found.torn_bytes)
-    for hole in found.quarantined:
-        log.error(
-            "%s: offsets %d to %d cannot be read: %s", folder, hole.start_offset, hole.end_offset - 1, hole.reason
-        )
-    if found.damage is not None:
-        log.error(
-            "%s: damaged from offset %d on, %s; it can be read up to there and takes no records",
-            folder,
-            found.damage.offset,
-            found.damage.reason,
         )
 
 

@@ -14,7 +14,7 @@ import struct
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, NamedTuple
 
 from crc32c import crc32c
 from msgspec import Struct
@@ -26,22 +26,35 @@ from storage.producers import has_transactions
 CHECKPOINT_NAME: Final = "checkpoint"
 
 _MAGIC: Final = b"KWCP"
-# Written only where there were transactions, so that others can be read by an older release.
-_VERSION: Final = 3
+# A version is written only where its additions say something, so that other logs can be read by an older release:
+# 4 with a list of segments or a note that ranges are quarantined, 3 where there were transactions.
+_VERSION: Final = 4
+_VERSION_WITHOUT_SEGMENTS: Final = 3
 _VERSION_WITHOUT_ABORTED: Final = 2
 # Written before there was compaction, and still read: without clean_upto.
 _VERSION_WITHOUT_CLEAN_UPTO: Final = 1
 _PREFIX: Final = struct.Struct(">4sHI")
-_FACTS: Final = struct.Struct(">?qqqqqqqqqHIII")
+_FACTS: Final = struct.Struct(">?qqqqqqqqqHIIII?")
+_FACTS_WITHOUT_SEGMENTS: Final = struct.Struct(">?qqqqqqqqqHIII")
 _FACTS_WITHOUT_ABORTED: Final = struct.Struct(">?qqqqqqqqqHII")
 _FACTS_WITHOUT_CLEAN_UPTO: Final = struct.Struct(">?qqqqqqqqHII")
 _FACTS_OF: Final = {
     _VERSION: _FACTS,
+    _VERSION_WITHOUT_SEGMENTS: _FACTS_WITHOUT_SEGMENTS,
     _VERSION_WITHOUT_ABORTED: _FACTS_WITHOUT_ABORTED,
     _VERSION_WITHOUT_CLEAN_UPTO: _FACTS_WITHOUT_CLEAN_UPTO,
 }
 _EPOCH: Final = struct.Struct(">iq")
+_SEGMENT: Final = struct.Struct(">qq?")
 _RETIRED: Final = 2**63
+
+
+class ListedSegment(NamedTuple):
+    """A segment that a checkpoint names, with the bytes of its batches and whether a ``.txnindex`` belongs to it."""
+
+    base_offset: int
+    size_bytes: int
+    has_aborted: bool
 
 
 class Checkpoint(Struct, frozen=True):
@@ -62,15 +75,24 @@ class Checkpoint(Struct, frozen=True):
     clean_upto: int = 0
     # Aborted transactions of segments whose own list of them is not on file for certain.
     aborted: bytes = b""
+    # All segments in offset order, so that the next start notices what was lost since; empty where the other facts
+    # tell as much. The last one may have grown since then.
+    segments: tuple[ListedSegment, ...] = ()
+    # Whether a list of quarantined ranges belongs to the log.
+    has_quarantine: bool = False
 
     def encode(self) -> bytes:
         boot_id = self.boot_id.encode()
-        is_old = not self.aborted and not has_transactions(self.producers)
-        version, facts = (_VERSION_WITHOUT_ABORTED, _FACTS_WITHOUT_ABORTED) if is_old else (_VERSION, _FACTS)
-        aborted_bytes = () if is_old else (len(self.aborted),)
+        lengths: tuple[int, ...] = ()
+        if self.segments or self.has_quarantine:
+            version, lengths = _VERSION, (len(self.aborted), len(self.segments), self.has_quarantine)
+        elif self.aborted or has_transactions(self.producers):
+            version, lengths = _VERSION_WITHOUT_SEGMENTS, (len(self.aborted),)
+        else:
+            version = _VERSION_WITHOUT_ABORTED
         body = b"".join(
             [
-                facts.pack(
+                _FACTS_OF[version].pack(
                     self.is_clean,
                     self.log_start_offset,
                     self.offset,
@@ -84,12 +106,13 @@ class Checkpoint(Struct, frozen=True):
                     len(boot_id),
                     len(self.epochs),
                     len(self.producers),
-                    *aborted_bytes,
+                    *lengths,
                 ),
                 boot_id,
                 *(_EPOCH.pack(*entry) for entry in self.epochs),
                 self.producers,
                 self.aborted,
+                *(_SEGMENT.pack(*segment) for segment in self.segments),
             ]
         )
         return _PREFIX.pack(_MAGIC, version, crc32c(body)) + body
@@ -107,12 +130,15 @@ def decode_checkpoint(data: bytes) -> Checkpoint | None:
     if len(body) < facts.size:
         return None
     known = list(facts.unpack_from(body))
-    aborted_bytes = known.pop() if version == _VERSION else 0
+    has_quarantine = known.pop() if version == _VERSION else False
+    segment_count = known.pop() if version == _VERSION else 0
+    aborted_bytes = known.pop() if version >= _VERSION_WITHOUT_SEGMENTS else 0
     *known, boot_id_bytes, epoch_count, producers_bytes = known
     boot_id_end = facts.size + boot_id_bytes
     epochs_end = boot_id_end + epoch_count * _EPOCH.size
     producers_end = epochs_end + producers_bytes
-    if producers_end + aborted_bytes != len(body):
+    aborted_end = producers_end + aborted_bytes
+    if aborted_end + segment_count * _SEGMENT.size != len(body):
         return None
     if version == _VERSION_WITHOUT_CLEAN_UPTO:
         known.append(0)
@@ -134,7 +160,9 @@ def decode_checkpoint(data: bytes) -> Checkpoint | None:
         epochs,
         body[epochs_end:producers_end],
         clean_upto,
-        body[producers_end:],
+        body[producers_end:aborted_end],
+        tuple(ListedSegment(*one) for one in _SEGMENT.iter_unpack(body[aborted_end:])),
+        has_quarantine,
     )
 
 

@@ -388,11 +388,13 @@ class Log(DurableLog):
         )
         # Saying that gaps are normal before there are any does no harm; the other way round they would be damage.
         self._gaps_upto = clean_upto
+        self._relist(manifest.remove, [(new.base_offset, new.size_bytes, bool(new.aborted)) for new in added])
         checkpoint = self._describe_end(is_clean=False)
 
         def end(error: DiskFailure | None) -> list[LogSegment]:
             self._swap = None
             self._gaps_upto = 0
+            self._relist()
             if error is not None:
                 self._after_failed_swap(error)
                 return []
@@ -487,6 +489,8 @@ class Log(DurableLog):
         producers = producers_below(self.producers, end_offset, left, is_emptied=not segments)
         start_before = self.log_start_offset
         start = self._checkpoint_file.log_start_offset = min(start_before, end_offset)
+        new_sizes = dict.fromkeys(manifest.add, last.size_bytes) if last is not None else {}
+        self._relist(manifest.remove, [(base, size, False) for base, size in new_sizes.items()])
         described = replace(self._describe(*known, is_clean=False), log_start_offset=start)
         checkpoint = replace(
             described,
@@ -497,6 +501,7 @@ class Log(DurableLog):
 
         def end(error: DiskFailure | None) -> list[LogSegment]:
             self._swap = None
+            self._relist()
             if error is not None:
                 self._checkpoint_file.log_start_offset = start_before
                 if not isinstance(error, StorageFailed):  # else the files may be gone: a seal would make empty ones
@@ -524,7 +529,6 @@ class Log(DurableLog):
         for segment in gone:
             segment.stop_work()
         is_less_clean = self.clean_upto > end_offset
-        new_sizes = dict.fromkeys(manifest.add, last.size_bytes) if last is not None else {}
         self._swap = SegmentSwap(self._files, manifest, new_sizes, self._checkpoint_file, checkpoint, end)
         self._run_swap(self._swap)
         if is_less_clean:

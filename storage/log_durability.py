@@ -12,12 +12,12 @@ and single assignments.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from msgspec.structs import replace
 
-from storage.checkpoint import Checkpoint, CheckpointFile
+from storage.checkpoint import Checkpoint, CheckpointFile, ListedSegment
 from storage.errors import (
     DamagedLog,
     DiskFailure,
@@ -62,6 +62,7 @@ class DurableLog(ReadableLog):
         "_notes",
         "_pending_start_max",
         "_refusal",
+        "_relisted",
         "_unsynced",
         "gate",
         "on_folder_durable",
@@ -103,6 +104,8 @@ class DurableLog(ReadableLog):
         self._expected_starts: tuple[int, ...] = ()
         # While a replacement is under way, gaps may come to be below this.
         self._gaps_upto = 0
+        # What that replacement takes out of the list of segments, and what it puts there.
+        self._relisted: tuple[frozenset[int], tuple[ListedSegment, ...]] = (frozenset(), ())
         # Why appends are refused, if they are; looked at first by every append.
         self._refusal: Exception | None = None
         if state.damage is not None:
@@ -207,11 +210,11 @@ class DurableLog(ReadableLog):
 
     # --- settling
 
-    def settle_walked(self, unsealed: list[LogSegment], known: Checkpoint | None) -> None:
+    def settle_walked(self, unsealed: list[LogSegment], known: Checkpoint | None, *, is_synced: bool = False) -> None:
         """After a walk: seal what had no seal, and write down where the walk ended, so that the next one starts there.
 
-        Nothing is written when ``known``, the checkpoint on file, says the same already. What was walked was written
-        by a process that was killed, so nobody knows whether it was ever synced.
+        Nothing is written when ``known``, the checkpoint on file, says the same already. Unless it ``is_synced``, what
+        was walked was written by a process that was killed, so nobody knows whether it was ever synced.
         """
         # Nor does anybody know of the folder, of what names its topic, and of the names in it.
         self._names_made += 1
@@ -219,10 +222,11 @@ class DurableLog(ReadableLog):
         segment = self._active
         if segment is None:
             return
-        self._unsynced = [*unsealed, *([segment] if segment.is_sealed and segment not in unsealed else [])]
-        for walked in (*self._unsynced, segment):
-            walked.synced_bytes = 0
-        self.synced_offset = min((one.base_offset for one in (*self._unsynced, segment)), default=0)
+        if not is_synced:
+            self._unsynced = [*unsealed, *([segment] if segment.is_sealed and segment not in unsealed else [])]
+            for walked in (*self._unsynced, segment):
+                walked.synced_bytes = 0
+            self.synced_offset = min((one.base_offset for one in (*self._unsynced, segment)), default=0)
         checkpoint: Checkpoint | None = None
         if self.damage is None:
             with suppress(StorageError):  # the next append meets the same trouble and reports it
@@ -411,7 +415,34 @@ class DurableLog(ReadableLog):
             producers=self.producers.encode(),
             clean_upto=max(self.clean_upto, self._gaps_upto),
             aborted=encode_entries(self._aborted_in_work(self._segments, offset)),
+            segments=self._listed(segment, position) if segment is not None else (),
+            has_quarantine=bool(self.quarantined),
         )
+
+    def _listed(self, last: LogSegment, position: int) -> tuple[ListedSegment, ...]:
+        """The segments as a checkpoint names them; none where the other facts of the checkpoint tell as much.
+
+        While segments are being replaced these are the ones that will be there. Should the replacement not come about,
+        a start finds files of other sizes, looks at them and finds them whole.
+        """
+        gone, added = self._relisted
+        listed = [
+            ListedSegment(
+                one.base_offset,
+                position if one is last else one.size_bytes,
+                one.has_aborted and one.is_aborted_on_file,
+            )
+            for one in self._segments
+            if one.base_offset not in gone
+        ]
+        listed = sorted([*listed, *added])
+        if len(listed) == 1 and listed[0].size_bytes and not listed[0].has_aborted:
+            return ()
+        return tuple(listed)
+
+    def _relist(self, removed: Iterable[int] = (), added: Iterable[tuple[int, int, bool]] = ()) -> None:
+        """Segments are about to be replaced, from now on; without arguments: no longer."""
+        self._relisted = frozenset(removed), tuple(ListedSegment(*one) for one in added)
 
     def _aborted_in_work(self, segments: list[LogSegment], end_offset: int) -> list[AbortedEntry]:
         """Aborted transactions below ``end_offset`` of which only the checkpoint knows after a restart."""

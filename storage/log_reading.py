@@ -16,7 +16,7 @@ from operator import attrgetter
 from msgspec import Struct
 
 from storage.epochs import LeaderEpochs
-from storage.errors import LogClosed, OffsetOutOfRange, QuarantinedRange, disk_errors
+from storage.errors import DamagedLog, LogClosed, OffsetOutOfRange, QuarantinedRange, disk_errors
 from storage.producers import ProducerStates
 from storage.quarantine import Quarantine
 from storage.reads import LogRead
@@ -115,9 +115,12 @@ class ReadableLog:
         """Whole batches from the one that holds ``offset``, all below offset ``upto``, out of one segment.
 
         The view is empty when nothing lies below ``upto`` yet, or when nothing fits and ``at_least_one`` is not set.
-        Raises :class:`QuarantinedRange` for an offset whose bytes are damaged.
+        Raises :class:`QuarantinedRange` for an offset whose bytes are damaged, :class:`DamagedLog` for one after the
+        place from which on the log is damaged: that is not its head.
         """
         if offset >= upto or offset >= self.log_end_offset:
+            if self.damage is not None and offset >= self.log_end_offset:
+                raise DamagedLog(f"{self._directory} is damaged from offset {self.log_end_offset} on")
             if offset > self.log_end_offset or offset < self.log_start_offset:
                 raise OffsetOutOfRange(offset, self.log_start_offset, self.log_end_offset)
             if offset == self.log_end_offset and self._active is not None:
@@ -125,11 +128,11 @@ class ReadableLog:
             return LogRead(EMPTY, offset, None, 0)
         if offset < self.log_start_offset:
             raise OffsetOutOfRange(offset, self.log_start_offset, self.log_end_offset)
+        if self.quarantined:
+            return self._read_around(offset, max_bytes, upto, at_least_one)
         segment = self._active
         if segment is None:
             raise LogClosed(f"{self._directory} is closed")
-        if self.quarantined:
-            return self._read_around(offset, max_bytes, upto, at_least_one)
         if offset >= segment.base_offset:
             return segment.read(offset, max_bytes, upto, at_least_one)
         segment = self._segment_for(offset)
@@ -140,16 +143,21 @@ class ReadableLog:
         return read
 
     def _read_around(self, offset: int, max_bytes: int, upto: int, at_least_one: bool) -> LogRead:
-        segment = self._segment_for(offset)
         ceiling: tuple[int, int] | None = None
+        ahead: Quarantine | None = None
         for one in self.quarantined:
             if one.start_offset <= offset < one.end_offset:
                 raise QuarantinedRange(one.start_offset, one.end_offset)
             if offset < one.start_offset:
-                if one.segment_base == segment.base_offset:
-                    ceiling = one.position, one.start_offset
-                upto = min(upto, one.start_offset)
+                ahead = one
                 break
+        if not self._segments:
+            raise LogClosed(f"{self._directory} is closed")
+        segment = self._segment_for(offset)
+        if ahead is not None:
+            if ahead.segment_base == segment.base_offset:
+                ceiling = ahead.position, ahead.start_offset
+            upto = min(upto, ahead.start_offset)
         read = segment.read(offset, max_bytes, upto, at_least_one, ceiling)
         if read.position >= segment.size_bytes and segment is not self._active:
             return self._behind(segment).read(offset, max_bytes, upto, at_least_one)

@@ -3,8 +3,10 @@
 After a kill the page cache is whole, so the walk starts at the newest checkpoint. After a power cut (another boot id)
 only sealed segments are known to be on disk, so everything behind them is walked with its CRCs. What
 :mod:`storage.walk` finds in each file is put together here: zeros behind the end and a torn tail are cut; damage with
-good batches behind it is set apart as a range that cannot be read, and the log goes on; damage at the end leaves the
-log open for reading up to it, with nothing cut or rewritten, because nobody knows which offsets were given out.
+good batches behind it is set apart as a range that cannot be read, and the log goes on. So is damage at the end where a
+clean stop left word of the log end; after a crash it leaves the log open for reading up to it, with nothing cut or
+rewritten, because nobody knows which offsets were given out. Closed segments that differ from the checkpoint's list of
+them are walked, too (:mod:`storage.lost_segments`).
 
 Cutting a file in place is fine here and only here: nobody holds a slice of it yet.
 """
@@ -14,7 +16,6 @@ from __future__ import annotations
 import os
 from bisect import bisect_right
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Final
 
 from msgspec.structs import replace
@@ -22,19 +23,18 @@ from msgspec.structs import replace
 from storage.checkpoint import Checkpoint, CheckpointFile
 from storage.errors import DamagedLog, disk_errors
 from storage.files import Files
-from storage.format import HEADER_BYTES
-from storage.index import NO_MAX_TIMESTAMP, SparseIndex, decode_sealed
+from storage.found_files import FoundFiles
+from storage.index import NO_MAX_TIMESTAMP, SparseIndex
 from storage.log import Damage, Log, LogState
-from storage.quarantine import Quarantine, read_quarantine, write_quarantine
+from storage.lost_segments import OffsetRange, changed_segments, has_lost_last, missing_ranges
+from storage.quarantine import Quarantine, add_range, read_quarantine, write_quarantine
 from storage.replacement import finish_replacement
 from storage.replay import Replay, share_aborted
 from storage.segment import LogSegment, index_name, segment_name
-from storage.segment_reading import base_offsets, txn_index_name
 from storage.settings import Background, LogSettings
-from storage.syncing import SYNC_FAILED_NAME
 from storage.truncation import producers_below
 from storage.txn_index import encode_entries
-from storage.walk import Ending, SegmentWalk, Walked, is_zero
+from storage.walk import Ending, SegmentWalk, Walked
 from storage.windows import EMPTY
 
 _FETCH_BYTES: Final = 1024 * 1024
@@ -55,49 +55,49 @@ def open_log(
     *,
     on_first_append: FirstAppend | None = None,
     cuts_damage: bool = False,
+    was_stopped: bool = False,
 ) -> Log:
-    """The log in ``directory``, which exists; with ``cuts_damage`` a damaged end goes as a torn one does."""
+    """The log in ``directory``, which exists; with ``cuts_damage`` a damaged end goes as a torn one does.
+
+    ``was_stopped``: nothing was appended since its last clean checkpoint was written.
+    """
     with disk_errors(f"open {directory}"):
         finish_replacement(directory, files)
-        opening = _Opening(directory, files, background, settings, boot_id, cuts_damage)
+        opening = _Opening(directory, files, background, settings, boot_id, cuts_damage, was_stopped)
         state = opening.run()
         log = Log(directory, files, background, settings, boot_id, state, on_first_append=on_first_append)
         if opening.is_walked:
-            log.settle_walked(opening.unsealed, opening.checkpoint)
+            is_synced = log.log_end_offset == opening.known_end
+            log.settle_walked(opening.unsealed, opening.checkpoint, is_synced=is_synced)
     return log
 
 
-class _Opening:
+class _Opening(FoundFiles):
     """One opening, from listing the directory to the state the log starts from."""
 
     def __init__(
-        self, directory: str, files: Files, background: Background, settings: LogSettings, boot_id: str, cuts: bool
+        self,
+        directory: str,
+        files: Files,
+        background: Background,
+        settings: LogSettings,
+        boot_id: str,
+        cuts: bool,
+        was_stopped: bool,
     ) -> None:
-        self.directory = directory
-        self.files = files
+        super().__init__(directory, files, boot_id)
         self.background = background
         self.settings = settings
-        self.checkpoint = CheckpointFile(directory, files).read()
-        names = files.listdir(directory)
-        self.names = frozenset(names)
-        self.bases = sorted(base_offsets(names))
         known = read_quarantine(directory, files)
         # None: the list of ranges is lost, and only a look at everything brings it back.
-        self.is_quarantine_lost = known is None
+        self.is_quarantine_lost = known is None or (
+            not known and self.checkpoint is not None and self.checkpoint.has_quarantine
+        )
         self.known = known or ()
         # Without a checkpoint nobody knows where compaction was, so every gap may be its work.
         self.clean_upto = self.checkpoint.clean_upto if self.checkpoint else _NEVER
         # What the checkpoint says of epochs, producers and transactions, and what follows from batches behind it.
         self.replay = Replay(self.checkpoint)
-        # A sync failed: the cache showed what the disk does not have, so only what the disk has counts.
-        self.is_sync_failure_noted = SYNC_FAILED_NAME in names
-        # After a kill, in contrast to a power cut, everything that was written can be read.
-        self.is_same_boot = (
-            self.checkpoint is not None
-            and boot_id != ""
-            and self.checkpoint.boot_id == boot_id
-            and not self.is_sync_failure_noted
-        )
         self.segments: list[LogSegment] = []
         # Walked, and to be sealed once it is certain that none of them takes appends.
         self.unsealed: list[LogSegment] = []
@@ -105,18 +105,22 @@ class _Opening:
         self.torn_bytes = 0
         self.damage: Damage | None = None
         self.is_walked = False
-        self.is_checkpoint_synced = False
-        self.has_removed = False
         self.synced_upto = 0
         self.cuts_damage = cuts
-
-    def path(self, base_offset: int) -> str:
-        return os.path.join(self.directory, segment_name(base_offset))
+        # Closed segments of another length than they had, and offsets of those whose files are gone.
+        self.changed: frozenset[int] = frozenset()
+        self.missing: list[OffsetRange] = []
+        # Where the log ended, if that is known for certain.
+        self.known_end: int | None = None
+        if was_stopped and self.checkpoint is not None and self.checkpoint.is_clean and not self.is_sync_failure_noted:
+            self.known_end = self.checkpoint.offset
 
     def run(self) -> LogState:
-        self.remove_below_start()
-        self.sizes = {base: self.files.size_of(self.path(base)) for base in self.bases}
+        self.look()
         checkpoint = self.checkpoint
+        if checkpoint is not None:
+            self.changed = changed_segments(checkpoint, self.sizes)
+            self.missing = missing_ranges(checkpoint, self.sizes, is_same_boot=self.is_same_boot)
         if (
             checkpoint is not None
             and self.is_as_left(checkpoint)
@@ -124,7 +128,8 @@ class _Opening:
             and not self.is_sync_failure_noted
         ):
             self.trust(len(self.bases))
-            self.quarantined.extend(self.known)
+            self.is_walked = bool(self.changed or self.missing)
+            self.note_quarantine([])
             if self.segments:
                 self.segments[-1].know_timestamps(
                     checkpoint.max_timestamp, checkpoint.first_timestamp, checkpoint.created_ms
@@ -147,8 +152,9 @@ class _Opening:
 
     def state(self, log_end_offset: int) -> LogState:
         log_start_offset = self.checkpoint.log_start_offset if self.checkpoint else 0
-        if self.bases and (self.checkpoint is None or self.bases[0] > self.clean_upto):
-            # Else compaction removed what came before.
+        has_start_moved = self.bases and (self.checkpoint is None or self.bases[0] > self.clean_upto)
+        if has_start_moved and self.skip_quarantined(log_start_offset) < self.bases[0]:
+            # Else compaction removed what came before, or it is known to be lost.
             log_start_offset = max(log_start_offset, self.bases[0])
         for segment in self.segments:
             self.adopt_holes(segment)
@@ -185,6 +191,13 @@ class _Opening:
             self.replay.producers.truncate(end_offset)
             self.replay.producers.restore_open({}, self.replay.producers.undecided)
 
+    def skip_quarantined(self, offset: int) -> int:
+        """The first offset from ``offset`` on that no quarantined range covers."""
+        for one in sorted(self.quarantined, key=lambda one: one.start_offset):
+            if one.start_offset <= offset < one.end_offset:
+                offset = one.end_offset
+        return offset
+
     def adopt_holes(self, segment: LogSegment) -> None:
         segment.holes = tuple(
             (one.position, one.end_position) for one in self.quarantined if one.segment_base == segment.base_offset
@@ -211,35 +224,6 @@ class _Opening:
         file = CheckpointFile(self.directory, self.files)
         file.write(file.take_number(), checkpoint, sync=True)
 
-    # --- files that say nothing
-
-    def remove_below_start(self) -> None:
-        """Retention was done with these files; a stop came before they were gone.
-
-        What the checkpoint does not know of its producers stays for now: it has to be looked at.
-        """
-        checkpoint = self.checkpoint
-        if checkpoint is None:
-            return
-        start = min(checkpoint.log_start_offset, checkpoint.offset)
-        while self.bases and self.bases[0] < start:
-            # The last file of a log that was emptied ends where the checkpoint says that the log goes on.
-            end = self.bases[1] if len(self.bases) > 1 else checkpoint.segment_base
-            if not self.bases[0] < end <= start:
-                return
-            self.sync_checkpoint()
-            self.remove(self.bases[0])
-
-    def sync_checkpoint(self) -> None:
-        """What is only in the checkpoint from here on must not go with the next power cut."""
-        if self.is_checkpoint_synced:
-            return
-        assert self.checkpoint is not None
-        # Written anew: a sync of the file that is there may have failed before, and would not say so again.
-        file = CheckpointFile(self.directory, self.files)
-        file.write(file.take_number(), self.checkpoint, sync=True)
-        self.is_checkpoint_synced = True
-
     def without_segments(self) -> LogState:
         """Nothing is there: the log was emptied, never got its first batch on disk, or lost its files."""
         checkpoint = self.checkpoint
@@ -247,66 +231,60 @@ class _Opening:
             self.clean_upto = 0
             return self.state(0)
         start = checkpoint.log_start_offset
-        if checkpoint.offset > start and (self.is_same_boot or checkpoint.is_clean) and not self.cuts_damage:
-            self.damage = Damage(self.directory, 0, start, "the segments are missing")
-        return self.state(start)
-
-    def remove_empty_end(self) -> None:
-        """A process killed between making a file and writing its first batch leaves a file of zeros."""
-        while self.bases and (len(self.bases) > 1 or self.is_base_known(self.bases[0])):
-            base = self.bases[-1]
-            if not self.is_empty(base) or self.checkpoint_is_inside(base):
-                break
-            self.remove(base)
-        self.sync_removals()
-
-    def is_base_known(self, base_offset: int) -> bool:
-        """Whether the log would go on at ``base_offset`` without this file, too."""
-        return base_offset == (self.checkpoint.log_start_offset if self.checkpoint else 0)
-
-    def checkpoint_is_inside(self, base_offset: int) -> bool:
-        """Whether batches were in this file for certain."""
-        checkpoint = self.checkpoint
-        if checkpoint is None or not (self.is_same_boot or checkpoint.is_clean):
-            return False
-        return checkpoint.segment_base == base_offset and checkpoint.position > 0
-
-    def is_empty(self, base_offset: int) -> bool:
-        size = self.sizes[base_offset]
-        if size == 0:
-            return True
-        fd = self.files.open_read(self.path(base_offset))
-        try:
-            view = memoryview(self.files.pread(fd, HEADER_BYTES, 0))
-            if not is_zero(view, 0, len(view)):
-                return False
-            return is_zero(self.files.map_readonly(fd, 0, size), 0, size)
-        finally:
-            self.files.close(fd)
-
-    def remove(self, base_offset: int) -> None:
-        self.files.unlink(self.path(base_offset))
-        for name in (index_name(base_offset), txn_index_name(base_offset)):
-            with suppress(OSError):
-                self.files.unlink(os.path.join(self.directory, name))
-        self.bases.remove(base_offset)
-        self.has_removed = True
-
-    def sync_removals(self) -> None:
-        """Before the log goes on at offsets that these files were named after: one that came back would cut it off."""
-        if self.has_removed:
-            self.files.fsync_dir(self.directory)
-            self.has_removed = False
+        self.quarantined.extend(self.known)
+        end = self.skip_quarantined(start)
+        if (
+            (checkpoint.offset > end or has_lost_last(checkpoint, self.sizes))
+            and (self.is_same_boot or checkpoint.is_clean)
+            and not self.cuts_damage
+        ):
+            reason = "the segments are missing"
+            if self.known_end is None:
+                self.damage = Damage(self.directory, 0, end, reason)
+            elif end < self.known_end:
+                self.quarantined.append(Quarantine(end, 0, 0, end, self.known_end, reason))
+                self.note_quarantine([])
+                end = self.known_end
+        return self.state(end)
 
     # --- segments that need no look
 
     def trust(self, count: int) -> None:
-        """Take the first ``count`` segments as they are."""
+        """Take the first ``count`` segments as they are, but for those that are not what the checkpoint says."""
+        upto = self.bases[count] if count < len(self.bases) else _NEVER
+        self.quarantined.extend(
+            one for one in self.known if one.segment_base < upto and one.segment_base not in self.changed
+        )
+        for start, end in self.missing:
+            if start < self.bases[0]:
+                self.set_apart_missing(start, 0, start, end)
         for at in range(count):
             base = self.bases[at]
             is_last = at + 1 == len(self.bases)
             next_offset = self.replay.start_offset if is_last else self.bases[at + 1]
-            self.segments.append(self.segment(base, next_offset, self.sizes[base], is_sealed=not is_last))
+            gap = self.missing_between(base, next_offset)
+            end_offset = gap[0] if gap is not None else next_offset
+            if base in self.changed:
+                self.look_at_closed(at, end_offset)
+            else:
+                self.segments.append(self.segment(base, end_offset, self.sizes[base], is_sealed=not is_last))
+            if gap is not None:
+                self.set_apart_missing(base, self.segments[-1].size_bytes, *gap)
+
+    def missing_between(self, start_offset: int, end_offset: int) -> OffsetRange | None:
+        return next((one for one in self.missing if start_offset < one[0] < end_offset), None)
+
+    def set_apart_missing(self, base_offset: int, position: int, start_offset: int, end_offset: int) -> None:
+        range_ = Quarantine(base_offset, position, 0, start_offset, end_offset, "the segment is missing")
+        self.quarantined = list(add_range(self.quarantined, range_))
+
+    def look_at_closed(self, at: int, end_offset: int) -> None:
+        """Walk a closed segment that has changed: what is not a batch any more, or missing, is set apart."""
+        base = self.bases[at]
+        walked = self.walk_segment(at, None, limit_offset=end_offset)
+        self.judge_end([base, end_offset], [walked], 0)
+        self.quarantined.extend(walked.quarantined)
+        self.keep(base, walked, is_last=False)
 
     def segment(self, base_offset: int, next_offset: int, size_bytes: int, *, is_sealed: bool) -> LogSegment:
         return LogSegment.existing(
@@ -320,15 +298,6 @@ class _Opening:
             size_bytes=size_bytes,
             is_sealed=is_sealed,
         )
-
-    def is_sealed(self, base_offset: int) -> bool:
-        """Whether the file carries a seal that fits: it is whole, and was synced."""
-        data = self.files.read_file(os.path.join(self.directory, index_name(base_offset)))
-        return data is not None and decode_sealed(base_offset, data, self.sizes[base_offset]) is not None
-
-    def sealed_count(self) -> int:
-        """How many segments from the first one on carry a seal that fits; the last one does not count."""
-        return next((at for at, base in enumerate(self.bases[:-1]) if not self.is_sealed(base)), len(self.bases) - 1)
 
     def find_synced(self, first: int) -> int:
         """Everything below the offset that this returns was there, or was synced, for certain."""
@@ -350,7 +319,6 @@ class _Opening:
         """Walk what cannot be trusted; the offset at which the log ends."""
         first, start = self.walk_start()
         self.trust(first)
-        self.quarantined.extend(one for one in self.known if one.segment_base < self.bases[first])
         self.synced_upto = self.find_synced(first)
         found: list[Walked] = []
         for at in range(first, len(self.bases)):
@@ -390,11 +358,12 @@ class _Opening:
         in_work = max(bisect_right(self.bases, checkpoint.walk_from) - 1, 0)
         return min(at, in_work, self.sealed_count()), None
 
-    def walk_segment(self, at: int, start: Checkpoint | None) -> Walked:
+    def walk_segment(self, at: int, start: Checkpoint | None, limit_offset: int | None = None) -> Walked:
+        """``limit_offset``: the segment was closed and ended there, and what it tells is known already."""
         base = self.bases[at]
         size = self.sizes[base]
         if not size:
-            return self.walk_view(base, at, EMPTY, None, None)
+            return self.walk_view(base, at, EMPTY, None, None, limit_offset)
         fd = self.files.open_read(self.path(base))
         try:
             # The process before may have been killed after a failed sync: what was not written is read from the disk.
@@ -409,7 +378,7 @@ class _Opening:
                         raise OSError(f"{self.path(base)} ends at {position} instead of {size}")
                     position += read
 
-            return self.walk_view(base, at, view, start, fetch)
+            return self.walk_view(base, at, view, start, fetch, limit_offset)
         finally:
             self.files.close(fd)
 
@@ -420,15 +389,20 @@ class _Opening:
         view: memoryview,
         start: Checkpoint | None,
         fetch: Callable[[int, int], None] | None,
+        limit_offset: int | None = None,
     ) -> Walked:
+        is_closed = limit_offset is not None
+        if limit_offset is None and at + 1 < len(self.bases):
+            limit_offset = self.bases[at + 1]
+        is_synced = is_closed or (not self.is_same_boot and self.is_sealed(base_offset))
         walk = SegmentWalk(
             view,
             base_offset,
             index_interval_bytes=self.settings.index_interval_bytes,
             clean_upto=self.clean_upto,
-            limit_offset=self.bases[at + 1] if at + 1 < len(self.bases) else None,
-            is_same_boot=self.is_same_boot,
-            synced_upto=_NEVER if not self.is_same_boot and self.is_sealed(base_offset) else self.synced_upto,
+            limit_offset=limit_offset,
+            is_same_boot=self.is_same_boot or is_closed,
+            synced_upto=_NEVER if is_synced else self.synced_upto,
             known=self.known,
             fetch=fetch,
         )
@@ -449,7 +423,7 @@ class _Opening:
                 before = (one for one in self.known if one.segment_base == base_offset and one.position < position)
                 walked.quarantined[:0] = before
                 return walked
-        return walk.run(self.replay, replay_from=self.replay.start_offset)
+        return walk.run(self.replay, replay_from=_NEVER if is_closed else self.replay.start_offset)
 
     def known_index(self, base_offset: int, position: int) -> SparseIndex:
         """The entries on file below ``position``."""
@@ -470,6 +444,9 @@ class _Opening:
             count = 1  # not one good batch in the whole log: the first file still says where it goes on
         end_offset = found[count - 1].next_offset if count else bases[0]
         self.damage = None if self.cuts_damage else self.damage_behind(bases, found, count, end_offset)
+        if self.damage is not None and self.known_end is not None and end_offset <= self.known_end:
+            count = self.set_end_apart(bases, found, count, end_offset, self.damage.reason)
+            end_offset, self.damage = self.known_end, None
         for at in range(count - 1):
             self.judge_end(bases, found, at)
         self.note_quarantine(found[:count])
@@ -487,6 +464,33 @@ class _Opening:
             self.reopen_last()
         return end_offset
 
+    def set_end_apart(self, bases: list[int], found: list[Walked], count: int, end_offset: int, reason: str) -> int:
+        """The stop said where the log ended, so what is bad or missing before that is a range like any other.
+
+        Returns how many of the files stay. Bytes behind the end that are not a batch are nobody's and are cut.
+        """
+        assert self.known_end is not None
+        while count < len(found) and end_offset < self.known_end and any(one.size_bytes for one in found[count:]):
+            count += 1
+        if not count:
+            last = self.segments[-1]
+            self.quarantined.append(
+                self.as_known(Quarantine(last.base_offset, last.size_bytes, 0, end_offset, self.known_end, reason))
+            )
+            last.next_offset = self.known_end
+            return count
+        walked = found[count - 1]
+        size_bytes = walked.size_bytes - walked.position
+        if walked.next_offset == self.known_end:
+            walked.torn_bytes = size_bytes
+            return count
+        range_ = Quarantine(
+            bases[count - 1], walked.position, size_bytes, walked.next_offset, self.known_end, walked.reason or reason
+        )
+        walked.quarantined.append(self.as_known(range_))
+        walked.position, walked.next_offset = walked.size_bytes, self.known_end
+        return count
+
     def damage_behind(self, bases: list[int], found: list[Walked], count: int, end_offset: int) -> Damage | None:
         """Why the log cannot go on behind its last good batch, if it cannot."""
         for base, walked in list(zip(bases, found, strict=False))[max(count - 1, 0) :]:
@@ -496,6 +500,10 @@ class _Opening:
         reason = None
         if checkpoint is not None and (self.is_same_boot or checkpoint.is_clean) and end_offset < checkpoint.offset:
             reason = f"the log ends before offset {checkpoint.offset}, which was there"
+        elif self.is_same_boot and checkpoint is not None and has_lost_last(checkpoint, self.sizes):
+            reason = f"{segment_name(checkpoint.segment_base)} is missing"
+        elif self.is_same_boot and any(self.checkpoint_is_inside(base) for base in bases[count:]):
+            reason = "the last segment does not begin with a good batch"
         elif self.is_same_boot and bases[count:]:
             # After a kill no more than one file may be without a batch, and it begins where the others end.
             is_end_clean = not count or found[count - 1].ending is Ending.CLEAN
@@ -512,7 +520,8 @@ class _Opening:
         if walked.ending is not Ending.CLEAN and walked.next_offset == next_base:
             return  # nothing is missing: a write failed here, and the log went on in the next file; cut by keep
         if walked.ending is Ending.CLEAN:
-            if walked.next_offset == next_base or next_base <= self.clean_upto:
+            is_lost = self.missing_between(walked.next_offset - 1, next_base) is not None
+            if walked.next_offset == next_base or (next_base <= self.clean_upto and not is_lost):
                 if walked.next_offset < next_base:
                     walked.gap_upto = next_base
                 walked.next_offset = next_base

@@ -75,8 +75,11 @@ def share_aborted(
     Of a segment that was open, or in work, when the checkpoint was made, they are in the checkpoint. Else they are in a
     file of their own, and where that does not fit the batches are asked.
     """
+    listed = {one.base_offset: one for one in checkpoint.segments} if checkpoint is not None else {}
     for at, segment in enumerate(segments):
         is_named = txn_index_name(segment.base_offset) in names
+        if segment.base_offset in listed and listed[segment.base_offset].has_aborted:
+            is_named = True  # and if it is gone, it is missed
         if segment.is_aborted_on_file and is_named:
             segment.aborted = None  # read when somebody asks
             continue
@@ -112,4 +115,7 @@ def _read_aborted(segment: LogSegment, checkpoint: Checkpoint | None, files: Fil
     sizes = [segment.size_bytes]
     if checkpoint is not None and checkpoint.segment_base == segment.base_offset:
         sizes.append(checkpoint.position)
+    if checkpoint is not None:
+        # A segment that was cut short since then may have lost markers of which its file still tells.
+        sizes.extend(one.size_bytes for one in checkpoint.segments if one.base_offset == segment.base_offset)
     return decode_fitting(files.read_file(segment.txn_index_path), *sizes)

@@ -265,6 +265,7 @@ class LogStore:
                         self._boot_id,
                         on_first_append=note,
                         cuts_damage=cuts_damage,
+                        was_stopped=folder not in self._unclean,
                     )
                     log.on_folder_durable = partial(self._list.note_safe, folder)
                     if folder in self._unclean and log.synced_offset > log.log_start_offset:

@@ -331,7 +331,9 @@ class SegmentWalk:
 
     def _reason(self, position: int, offset: int) -> str:
         size = self._size - position
-        if size < HEADER_BYTES or is_zero(self._view, position, position + HEADER_BYTES):
+        if size < HEADER_BYTES:
+            return "the file ends inside a batch"
+        if is_zero(self._view, position, position + HEADER_BYTES):
             return "no batch"
         base_offset, length, _, magic, *_ = _unpack(self._view, position)
         if magic != MAGIC:
@@ -369,7 +371,7 @@ class SegmentWalk:
     def _is_torn(self, position: int, offset: int) -> bool:
         """Whether what is bad here was never written as a whole."""
         data_end = self._end_of_data()
-        if offset < self._synced_upto:
+        if offset < self._synced_upto or (self._is_same_boot and self._is_cut(position)):
             return False
         if self._is_tail_lost or data_end - position < HEADER_BYTES or self._is_lost(position, offset, data_end):
             return True
@@ -380,6 +382,15 @@ class SegmentWalk:
         # The last byte of a batch is mostly its own zero, the count of headers, and writes are cut at sectors.
         is_own_zero = end <= self._size and (end - 1) % _SECTOR_BYTES
         return data_end < (end - 1 if is_own_zero else end)
+
+    def _is_cut(self, position: int) -> bool:
+        """Whether the file is too short for the batch that begins here: its space was reserved before it was written,
+        and a kill does not take that back."""
+        size = self._size - position
+        if size < HEADER_BYTES:
+            return True
+        length: int = _unpack(self._view, position)[1]
+        return length >= MIN_BATCH_LENGTH and length + LENGTH_OVERHEAD > size
 
     def _is_lost(self, start: int, offset: int, end: int) -> bool:
         """Whether a power cut took a sector of these bad bytes; then it was not synced, and nothing behind it was."""

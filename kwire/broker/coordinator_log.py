@@ -1,5 +1,6 @@
 """The internal topic a coordinator writes its decisions to, as the coordinator sees it: shards, keys and values."""
 
+import os
 import struct
 from collections.abc import Callable, Iterator, Sequence
 
@@ -16,8 +17,8 @@ from kwire.broker.internal_records import (
 from kwire.broker.partition import Partition
 from kwire.broker.reserved_offsets import OnReached
 from kwire.broker.topics import Topics
-from storage.batch import BatchHeader, Record, build_batch, parse_header, read_records
-from storage.errors import DamagedLog
+from storage.batch import BatchHeader, Record, build_batch, is_intact, parse_header, read_records
+from storage.errors import DamagedLog, QuarantinedRange
 from storage.transaction_fates import ABORT, COMMIT
 
 REPLAY_BYTES = 1024 * 1024
@@ -81,20 +82,25 @@ class CoordinatorLog:
         log = partition.log
         if log.damage is not None or partition.high_watermark < log.log_end_offset:
             # What is lost, or not safe yet, may be a commit: nobody may be told that there was none.
-            raise DamagedLog(f"{self._topic_name}-{shard} cannot be read to its end")
+            raise self._unreadable(partition, "it cannot be read to its end")
         offset = log.log_start_offset
         while offset < partition.high_watermark:
-            yield from self._warmed(partition.cold_start(offset))
-            read = partition.read(offset, REPLAY_BYTES)
-            yield from self._warmed(None if read.is_warm() else read.warm_up)
+            try:
+                yield from self._warmed(partition.cold_start(offset))
+                read = partition.read(offset, REPLAY_BYTES)
+                yield from self._warmed(None if read.is_warm() else read.warm_up)
+            except (QuarantinedRange, DamagedLog) as error:
+                raise self._unreadable(partition, str(error)) from error
             view = read.view
             if not view:
                 # A gap that compaction left before something damaged: there is no way on.
-                raise DamagedLog(f"{self._topic_name}-{shard} cannot be read from offset {offset} on")
+                raise self._unreadable(partition, f"it cannot be read from offset {offset} on")
             position = 0
             while position < len(view):
                 header = parse_header(view, position)
                 behind = position + header.size_bytes
+                if not is_intact(view[position:behind]):
+                    raise self._unreadable(partition, f"the batch of offset {offset} is damaged")
                 yield from _replayed(header, view[position:behind])
                 position, offset = behind, header.last_offset + 1
 
@@ -108,6 +114,13 @@ class CoordinatorLog:
             yield PAUSED
         if outcome[0] is not None:
             raise outcome[0]
+
+    def _unreadable(self, partition: Partition, problem: str) -> DamagedLog:
+        data_dir, folder = os.path.split(partition.log.directory)
+        return DamagedLog(
+            f"{folder}: {problem}. What it holds is not served. Stop the server and restore {folder} from a backup, or "
+            f"move it away and run: kwire log adopt {data_dir} --accept-loss {folder}"
+        )
 
     def plain_records(self, shard: int) -> Iterator[KeyValue]:
         """The same for a topic that nobody writes to in transactions."""

@@ -27,6 +27,7 @@ from kwire.broker.catalogue import (
     entry_value,
     look,
 )
+from kwire.broker.damage_report import report_damage
 from kwire.broker.deletion_notes import DeletionNotes
 from kwire.broker.full_disk import freeing
 from kwire.broker.internal_topics import internal_topic
@@ -533,10 +534,12 @@ class Topics:
 
     def _open_log(self, topic: Topic, index: int) -> Log:
         try:
-            return self._store.open_log(topic.name, index, topic.topic_id, self._log_settings(topic.settings))
+            opened = self._store.open_log(topic.name, index, topic.topic_id, self._log_settings(topic.settings))
         except PartitionOffline as error:
             self.report_offline(f"{topic.name}-{index}", error)
             raise
+        report_damage(opened)
+        return opened
 
 
 def check_name(name: str) -> None:

@@ -3,10 +3,10 @@
 import logging
 
 from kwire.errors import KafkaError
-from storage.errors import PartitionOffline
+from storage.errors import StorageError
 
-# Answers to clients, whose messages name the thing and the problem.
-SPEAKING_ERRORS = (KafkaError, PartitionOffline)
+# Raised on purpose, with messages that name the thing and the problem.
+SPEAKING_ERRORS = (KafkaError, StorageError)
 
 
 class WithoutNeedlessTracebacks(logging.Filter):

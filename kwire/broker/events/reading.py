@@ -16,6 +16,7 @@ from functools import partial
 from typing import NamedTuple
 
 from kwire.broker.cold_reads import ColdReads
+from kwire.broker.damage_report import report_unreadable
 from kwire.broker.events.aborted import AbortedBatches
 from kwire.broker.events.decoding import BatchCursor
 from kwire.broker.events.event import Event
@@ -241,6 +242,8 @@ class EventReader:
                     self.next_offset = max(self.next_offset, events[-1].offset + 1)
                     return None
                 to_offset = max(self.next_offset + 1, min(next_offset, read.next_offset))
+                partition = self._partition
+                report_unreadable(partition.topic_name, partition.index, self.next_offset, str(error))
                 raise Unreadable(self.next_offset, to_offset, str(error)) from error
             position = behind
             if position >= size:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from kwire.broker.damage_report import report_unreadable
 from kwire.broker.events.decoding import BatchCursor
 from kwire.broker.events.event import Event
 from kwire.broker.events.reading import (
@@ -113,6 +114,7 @@ class GlobalReader:
             return NeedsDisk(partial(self._unfold, folded))
         except (CorruptBatch, BudgetExceeded) as error:
             end, self._batch_end = max(self._batch_end, self.next_offset + 1), -1
+            report_unreadable(self._partition.topic_name, self._partition.index, self.next_offset, str(error))
             raise Unreadable(self.next_offset, end, str(error)) from error
         except StorageError as error:
             raise KafkaError(code_of(error), str(error)) from error

@@ -20,6 +20,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
+from crc32c import crc32c
+
 from kwire.broker.store.files.layout import (
     CONFIG,
     DATA,
@@ -187,11 +189,14 @@ def _positions(files: Files, root: str) -> Iterator[tuple[str, Position | None]]
 
 
 def read_position(files: Files, root: str, topic: str) -> Position | None:
+    """None: it is missing or damaged. Files are removed on the strength of a topic id, so it has a CRC; one that an
+    older release wrote has none."""
     facts = _object(files.read_file(os.path.join(root, position_path(topic))) or b"")
     topic_id, next_offset = facts.get("topicId"), facts.get("next")
     if not isinstance(topic_id, str) or type(next_offset) is not int or next_offset < 0:
         return None
-    return Position(topic_id, next_offset)
+    position = Position(topic_id, next_offset)
+    return position if facts.get("crc32c", _crc(position)) == _crc(position) else None
 
 
 # --- topics
@@ -388,7 +393,11 @@ def _with_parents(folders: Iterable[str]) -> list[str]:
 
 
 def _encode(position: Position) -> bytes:
-    return _json({"topicId": position.topic_id, "next": position.next_offset})
+    return _json({"topicId": position.topic_id, "next": position.next_offset, "crc32c": _crc(position)})
+
+
+def _crc(position: Position) -> int:
+    return int(crc32c(f"{position.topic_id} {position.next_offset}".encode()))
 
 
 def _json(value: dict[str, Any]) -> bytes:

@@ -462,7 +462,8 @@ async def test_what_an_interrupted_round_left_in_a_new_group_is_not_taken_for_ev
     await files.close()
     (group,) = (tmp_path / "data" / "orders").glob("*/0000")
     position = tmp_path / ".kwire" / "positions" / "orders.json"
-    position.write_text(json.dumps({**json.loads(position.read_text()), "next": 0}))
+    topic_id = json.loads(position.read_text())["topicId"]
+    position.write_text(json.dumps({"topicId": topic_id, "next": 0}))
     unfinished = group.rename(group.with_name(".0000.new"))
     (unfinished / "orders-4.json").write_text("{")
     files = await opened(node, tmp_path)
