@@ -1,1 +1,1 @@
-"""Pages of docs/ that are written by the code they describe: one module per page, run with `scripts/generate`."""
+"""Pages of docs/, or parts of them, that are written from code and data: one module each, for `scripts/generate`."""

@@ -3,11 +3,12 @@
 import sys
 from pathlib import Path
 
-from generated import configuration, protocol, requirements
+from generated import configuration, on_disk, protocol, requirements
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = {
     "configuration.md": configuration.render,
+    "on-disk.md": on_disk.render,
     "protocol.md": protocol.render,
     "requirements.md": requirements.render,
 }

@@ -259,8 +259,9 @@ class World:
         hook = {"url": "http://127.0.0.1:9/", "topics": {event_topic_of(Fault.REMOVED): None}}
         made = ask(f"{server.http_url}/webhooks", "POST", hook)
         assert made.status == 201, made
-        self.webhook = made.body
-        assert ask(f"{server.http_url}/webhooks/{self.webhook['id']}/pause", "POST").status < 300
+        url = f"{server.http_url}/webhooks/{made.body['id']}"
+        assert ask(f"{url}/pause", "POST").status < 300
+        self.webhook = ask(url).body
 
     def _publish(self, server: KwireProcess, fault: Fault) -> None:
         room = ask(
