@@ -41,6 +41,12 @@ class FoundFiles:
         self.is_checkpoint_synced = False
         self.has_removed = False
 
+    def end_of_clean_stop(self) -> int | None:
+        """Where a clean stop left the log, if it did."""
+        if self.checkpoint is None or not self.checkpoint.is_clean or self.is_sync_failure_noted:
+            return None
+        return self.checkpoint.offset
+
     def look(self) -> None:
         """Remove what lies below the log start, and see how long the others are."""
         self.remove_below_start()

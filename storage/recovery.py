@@ -56,18 +56,21 @@ def open_log(
     on_first_append: FirstAppend | None = None,
     cuts_damage: bool = False,
     was_stopped: bool = False,
+    resume_offset: int | None = None,
 ) -> Log:
     """The log in ``directory``, which exists; with ``cuts_damage`` a damaged end goes as a torn one does.
 
-    ``was_stopped``: nothing was appended since its last clean checkpoint was written.
+    ``was_stopped``: nothing was appended since its last clean checkpoint was written. ``resume_offset``: should the end
+    be damaged, all up to this offset is given up, and the log goes on there.
     """
     with disk_errors(f"open {directory}"):
         finish_replacement(directory, files)
-        opening = _Opening(directory, files, background, settings, boot_id, cuts_damage, was_stopped)
+        opening = _Opening(directory, files, background, settings, boot_id, cuts_damage)
+        opening.known_end = opening.end_of_clean_stop() if was_stopped else resume_offset
         state = opening.run()
         log = Log(directory, files, background, settings, boot_id, state, on_first_append=on_first_append)
         if opening.is_walked:
-            is_synced = log.log_end_offset == opening.known_end
+            is_synced = was_stopped and log.log_end_offset == opening.known_end
             log.settle_walked(opening.unsealed, opening.checkpoint, is_synced=is_synced)
     return log
 
@@ -83,7 +86,6 @@ class _Opening(FoundFiles):
         settings: LogSettings,
         boot_id: str,
         cuts: bool,
-        was_stopped: bool,
     ) -> None:
         super().__init__(directory, files, boot_id)
         self.background = background
@@ -112,8 +114,6 @@ class _Opening(FoundFiles):
         self.missing: list[OffsetRange] = []
         # Where the log ended, if that is known for certain.
         self.known_end: int | None = None
-        if was_stopped and self.checkpoint is not None and self.checkpoint.is_clean and not self.is_sync_failure_noted:
-            self.known_end = self.checkpoint.offset
 
     def run(self) -> LogState:
         self.look()

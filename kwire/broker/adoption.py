@@ -34,6 +34,7 @@ from storage.files import Files
 from storage.folder_list import FOLDERS_NAME, FolderList
 from storage.index import NO_MAX_TIMESTAMP
 from storage.journal import Journal, salvage
+from storage.lost_end import give_up_end, has_lost_end
 from storage.mirrored_journal import JOURNAL_NAME, MIRROR_NAME
 from storage.partition_metadata import METADATA_NAME, decode_metadata, encode_metadata
 from storage.set_aside import set_aside
@@ -107,6 +108,8 @@ class Adoption:
         self._stamp = set_aside_stamp()
         self._outcome = Outcome()
         self._changes: list[Change] = []
+        # Paths of the partitions that are damaged at their end only, by name.
+        self._lost_ends: dict[str, str] = {}
 
     async def run(self, accepted: Collection[str]) -> Outcome:
         """`accepted`: folder names of partitions whose loss the operator accepts. Raises NotPossible, StorageError."""
@@ -310,8 +313,10 @@ class Adoption:
             topic_id = self._id_of(name)
             if topic_id is None:
                 raise NotPossible(f"--accept-loss {name}: the catalogue has no such partition")
-            is_whole = any(one.topic_id == topic_id for one in self._found.get(name, ()))
-            if is_whole or (name not in lost and name not in self._found):
+            whole = [one for one in self._found.get(name, ()) if one.topic_id == topic_id]
+            if whole and has_lost_end(whole[0].path, self._files):
+                self._lost_ends[name] = whole[0].path
+            elif whole or (name not in lost and name not in self._found):
                 raise NotPossible(f"--accept-loss {name}: this partition is not lost, nothing is to be accepted")
 
     def _accept_loss(self, name: str) -> None:
@@ -320,6 +325,10 @@ class Adoption:
         value = self._topics[topic]
         entry = self._metastore.get(MARKS_PREFIX + value["id"])
         offset: int = entry.value.get(index, MARK_BLOCK) if entry is not None else MARK_BLOCK
+        if name in self._lost_ends:
+            end = give_up_end(self._lost_ends[name], self._files, offset)
+            self._outcome.done.append(f"{name} goes on at offset {end}, above every acknowledged offset")
+            return
         for folder in self._found.get(name, ()):
             checkpoint = self._checkpoint(folder.path)
             offset = max(offset, checkpoint.offset if checkpoint is not None else 0)

@@ -138,7 +138,8 @@ def _add_adopt(parser: argparse.ArgumentParser) -> None:
         metavar="TOPIC-PARTITION",
         action="append",
         default=[],
-        help="start this lost partition anew, empty, above every offset that was ever acknowledged; repeatable",
+        help="let this partition go on without what it lost, above every offset that was ever acknowledged: empty if "
+        "its folder is lost, with all that is left if its last segment is damaged; repeatable",
     )
     parser.add_argument(
         "--config",

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from kwire.cli import main
 from tests.support.clients_raw import CORRUPT_MESSAGE, RawConnection, produce_request, produced
 from tests.support.damage.expected import load_expected
 from tests.support.damage.faults import Fault, Stop, damage
 from tests.support.damage.kinds import CELL_COUNT, KINDS, QUARANTINED_CELLS
-from tests.support.damage.log_reader import read_partition
+from tests.support.damage.log_reader import KAFKA_STORAGE_ERROR, PartitionContent, read_partition
 from tests.support.damage.matrix import Cell, run_cells, table
 from tests.support.damage.world import CELLS, CLOSED, END, IN_USE, World, batch_at, settings
 from tests.support.effort import Effort, chosen_effort
@@ -106,5 +107,42 @@ def test_a_segment_cut_short_answers_errors_only_where_records_are_missing(world
         log = server.stderr_path.read_text()
         assert f"{CELLS}-{closed}: offsets 12 to 14 cannot be read" in log
         assert f"{CELLS}-{in_use}: offsets 18 to 20 cannot be read" in log
+    finally:
+        server.kill()
+
+
+def test_a_killed_log_with_a_damaged_end_goes_on_once_the_loss_is_accepted(world: World, tmp_path: Path) -> None:
+    directory = tmp_path / "server"
+    shutil.copytree(world.directory / Stop.KILLED, directory)
+    (directory / "stderr.log").unlink()
+    damage(world.folder(directory, 0) / f"{IN_USE:020d}.log", Fault.CUT)
+    server = KwireProcess(directory, settings=settings(directory))
+
+    def append() -> tuple[int, int]:
+        with RawConnection(server.kafka_address) as connection:
+            request = produce_request(CELLS, batch_at(world.now_ms, [b"new"]), partition=0)
+            answer = produced(connection.call(request, 8))
+            return answer.error_code, answer.base_offset
+
+    def content() -> PartitionContent:
+        with RawConnection(server.kafka_address) as connection:
+            return read_partition(connection, CELLS, 0, END)
+
+    try:
+        server.restart()
+        assert append()[0] == KAFKA_STORAGE_ERROR
+        before = content()
+        data_dir = str(server.data_dir)
+        command = ["log", "adopt", data_dir, "--accept-loss", f"{CELLS}-0"]
+        assert f"kwire {' '.join(command)}" in server.stderr_path.read_text()
+        assert server.stop() == 0
+        assert main(command) == 0
+        assert main(command) != 0  # there is nothing to be accepted any more
+        server.restart()
+        code, offset = append()
+        assert (code, offset >= END) == (0, True)
+        after = content()
+        assert after.values == before.values == {at: value for at, value in world.values.items() if at < IN_USE + 3}
+        assert {after.errors[at] for at in range(IN_USE + 3, END)} == {CORRUPT_MESSAGE}
     finally:
         server.kill()

@@ -4,12 +4,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from kwire.node import JOURNAL_NAME
 from storage.checkpoint import CHECKPOINT_NAME
+from storage.disk_reserve import RESERVE_NAME
+from storage.folder_list import FOLDERS_NAME
+from storage.mirrored_journal import JOURNAL_NAME, MIRROR_NAME
+from storage.partition_metadata import METADATA_NAME
 from storage.quarantine import QUARANTINE_NAME
 from storage.segment import index_name, segment_name
 from storage.segment_reading import txn_index_name
-from storage.store import CLEAN_NAME, LOCK_NAME, METADATA_NAME
+from storage.store import CLEAN_NAME, LOCK_NAME
 from storage.written import WRITTEN_NAME
 from tests.support.damage.faults import Fault
 from tests.support.damage.outcomes import Outcome
@@ -26,9 +29,6 @@ from tests.support.damage.world import (
     file_topic_of,
     room_of,
 )
-
-# Of the second copy of the catalogue.
-MIRROR_NAME: Final = "metastore.mirror"
 
 
 class Kind(NamedTuple):
@@ -162,6 +162,8 @@ KINDS: Final[tuple[Kind, ...]] = (
     _in_data(LOCK_NAME, "begin"),
     _in_data(CLEAN_NAME, "begin"),
     _in_data(WRITTEN_NAME, "begin"),
+    _in_data(FOLDERS_NAME, "begin"),
+    _in_data(RESERVE_NAME, "begin"),
     _in_data(JOURNAL_NAME, "journal"),
     _in_data(MIRROR_NAME, "mirror"),
 )
