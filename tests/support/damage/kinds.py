@@ -165,5 +165,5 @@ KINDS: Final[tuple[Kind, ...]] = (
     _in_data(FOLDERS_NAME, "begin"),
     _in_data(RESERVE_NAME, "begin"),
     _in_data(JOURNAL_NAME, "journal"),
-    _in_data(MIRROR_NAME, "mirror"),
+    _in_data(MIRROR_NAME, "begin"),
 )

@@ -14,6 +14,8 @@ from tests.support.damage.probes import Probe
 from tests.support.damage.world import World, settings
 from tests.support.server import KwireProcess, ServerFailed
 
+# The start of files that are damaged all at once, in all ways: what becomes of each is clear by itself.
+TOGETHER: Final = "one"
 REFUSAL: Final = "kwire: cannot start: "
 TRACEBACK: Final = "Traceback (most recent call last)"
 # A refusal says what to do: with one of these words.
@@ -41,7 +43,7 @@ def _starts(cells: Iterable[Cell]) -> Iterator[list[Cell]]:
     """The cells of one start each."""
 
     def key(cell: Cell) -> tuple[str, ...]:
-        return (cell.stop, cell.kind.start) if cell.kind.start == "one" else (cell.stop, cell.kind.start, cell.fault)
+        return (cell.stop, cell.kind.start) if cell.kind.start == TOGETHER else (cell.stop, cell.kind.start, cell.fault)
 
     for _, together in groupby(sorted(cells, key=key), key):
         yield list(together)
@@ -63,9 +65,11 @@ def _run(world: World, directory: Path, cells: list[Cell]) -> Results:
     server = KwireProcess(directory, settings=settings(directory))
     try:
         outcome = _start(server)
-        if outcome is None:
-            return results | _ask(world, server, cells)
-        if len(cells) == 1:
+        found = _ask(world, server, cells) if outcome is None else {}
+        is_clear = not any(isinstance(one, Silent) for one in found.values())
+        if found and (is_clear or len(cells) == 1 or cells[0].kind.start == TOGETHER):
+            return results | found
+        if outcome is not None and len(cells) == 1:
             return results | {cells[0]: outcome}
     finally:
         server.kill()
