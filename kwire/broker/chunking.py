@@ -1,4 +1,4 @@
-"""Cooperative chunking: long computations yield to the event loop, and one chunk runs per loop iteration.
+"""Cooperative chunking: long computations yield to the event loop, and share what they get of it.
 
 A request that names a hundred thousand partitions takes a second to answer, and many connections may send such requests
 at the same time. Each of them computes for a few milliseconds and then joins one queue for all of the event loop. So
@@ -15,8 +15,11 @@ A = TypeVar("A")
 E = TypeVar("E")
 F = TypeVar("F")
 
-# Elements that take some microseconds each: a few milliseconds of work.
-ELEMENTS_PER_TURN = 500
+# Elements that take some microseconds each: one or two milliseconds of work.
+ELEMENTS_PER_TURN = 250
+# Iterations of the loop between two chunks, which cost nothing while there is nothing else to do. What others do takes
+# several iterations, and should not meet a chunk in each of them.
+ITERATIONS_BETWEEN = 3
 
 
 def call_in_turn(callback: Callable[[], None]) -> None:
@@ -106,12 +109,13 @@ async def run_chunks(steps: Generator[None, None, A]) -> A:
 
 
 class _TurnQueue:
-    """Callbacks of one event loop; the first is called, and the next one in the next iteration."""
+    """Callbacks of one event loop: one is called, and the next after ITERATIONS_BETWEEN iterations."""
 
-    __slots__ = ("__weakref__", "_callbacks")
+    __slots__ = ("__weakref__", "_callbacks", "_left")
 
     def __init__(self) -> None:
         self._callbacks: deque[Callable[[], None]] = deque()
+        self._left = 0
 
     def add(self, callback: Callable[[], None]) -> None:
         if not self._callbacks:
@@ -119,6 +123,11 @@ class _TurnQueue:
         self._callbacks.append(callback)
 
     def _call_next(self) -> None:
+        if self._left:
+            self._left -= 1
+            asyncio.get_running_loop().call_soon(self._call_next)
+            return
+        self._left = ITERATIONS_BETWEEN
         callback = self._callbacks.popleft()
         if self._callbacks:
             asyncio.get_running_loop().call_soon(self._call_next)

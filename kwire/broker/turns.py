@@ -17,7 +17,7 @@ E = TypeVar("E")
 P = TypeVar("P")
 
 # A thing of weight 1 (a topic, a partition, a setting) takes some five microseconds to make and to encode.
-WEIGHT_PER_TURN = 500
+WEIGHT_PER_TURN = 250
 # More partitions of one topic than this are told in portions, each under its name: an element cannot be interrupted.
 PARTITIONS_PER_PORTION = 2000
 

@@ -561,7 +561,7 @@ _KWIRE = (
     Setting(
         "kwire.receive.window.ms",
         Kind.LONG,
-        10000,
+        2000,
         "The time over which kwire.receive.rate.min is measured.",
         at_least(1),
     ),

@@ -7,6 +7,7 @@ idle connection holds nothing, and a peer that announces a gigabyte and sends a 
 A frame is a view that is valid until `settle` is called: what must live longer has to be copied out.
 """
 
+import mmap
 import struct
 from collections.abc import Callable
 
@@ -72,7 +73,8 @@ class ReceiveMemory:
     def overdraw(self, size: int, account: Account) -> memoryview:
         """A buffer in spite of the bounds, for at most one read per connection."""
         self._charge(size, account)
-        return memoryview(bytearray(size))
+        # Large ones are mapped, so that the system gets them back at once: from the heap it might never.
+        return memoryview(mmap.mmap(-1, size) if size >= POOLED_STEP_BYTES else bytearray(size))
 
     def give_back(self, buffer: memoryview, account: Account) -> None:
         self._charge(-len(buffer), account)
