@@ -25,6 +25,7 @@ class Outcome:
     strikes: int = 0
     refused: int = 0
     seconds: float = 0.0
+    longest_seconds: float = 0.0
 
 
 def attack_for(attack: Attack, target: Target, seconds: float) -> Outcome:
@@ -38,6 +39,7 @@ def attack_for(attack: Attack, target: Target, seconds: float) -> Outcome:
         except (OSError, WireError):
             outcome.refused += 1  # Closed, reset, or not answered in time.
         outcome.strikes += 1
+        outcome.longest_seconds = max(outcome.longest_seconds, time.monotonic() - struck)
         time.sleep(max(0.0, PAUSE_SECONDS - (time.monotonic() - struck)))
     while time.monotonic() - started < seconds:
         keep(attack, target)

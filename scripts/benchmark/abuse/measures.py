@@ -32,4 +32,5 @@ def measures_of(attack: Attack, given: Options) -> Iterator[Measure]:
         yield Measure(f"- Produce of {attack.large_bytes // 1024} KiB, p99", "ms", attack.name, "large_p99_ms", P99)
     yield Measure("- failed requests of the good client", "", attack.name, "failed", NO_FAILURES)
     yield Measure("- strikes", "", attack.name, "strikes")
+    yield Measure("- longest strike", "s", attack.name, "longest_seconds")
     yield Measure("- of them refused", "", attack.name, "refused")

@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 
 from benchmark.abuse import attacker, good_client
 from benchmark.abuse.attack import Attack
@@ -44,7 +45,7 @@ def run(attack: Attack, stage: Stage, round_number: int, _names: Sequence[str]) 
                 figures["growth_mib"], figures["left_mib"] = memory.growth_mib, memory.left_mib
                 outcome = attacker.Outcome(**json.loads(attacking.finish(ANSWER_SECONDS_MAX + GRACE_SECONDS)))
         server.check_alive()
-        figures |= {"strikes": outcome.strikes, "refused": outcome.refused, "seconds": outcome.seconds}
+        figures |= asdict(outcome)
         yield Sample(KWIRE, round_number, attack.name, figures, _histograms(during))
 
 

@@ -1,8 +1,10 @@
 """Requests with very many entries, all of which the server has to look at: one at a time, and pipelined."""
 
+import socket
 import struct
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from functools import cache
 
 from benchmark.abuse.attack import Attack, Target
@@ -14,6 +16,7 @@ from benchmark.wire import FETCH, FETCH_MAX_BYTES, FETCH_VERSION, read_frame, re
 METADATA, METADATA_VERSION = 3, 4
 OFFSET_FETCH, OFFSET_FETCH_VERSION = 9, 3
 DESCRIBE_GROUPS, DESCRIBE_GROUPS_VERSION = 15, 1
+PINGING_CONNECTIONS = 32
 ENTRIES_FULL, ENTRIES_QUICK = 240_000, 5_000
 
 
@@ -28,16 +31,15 @@ def _metadata(count: int) -> bytes:
 
 @cache
 def _list_offsets(count: int) -> bytes:
-    one = struct.pack(">iiq", 1, 0, -1)
-    topics = b"".join(string(f"none-{number}") + one for number in range(count))
-    return request_frame(LIST_OFFSETS, LIST_OFFSETS_VERSION, struct.pack(">ii", -1, count) + topics)
+    body = struct.pack(">ii", -1, 1) + string("none") + struct.pack(">i", count)
+    body += b"".join(struct.pack(">iq", index, -1) for index in range(count))
+    return request_frame(LIST_OFFSETS, LIST_OFFSETS_VERSION, body)
 
 
 @cache
 def _offset_fetch(count: int) -> bytes:
-    one = struct.pack(">ii", 1, 0)
-    topics = b"".join(string(f"none-{number}") + one for number in range(count))
-    return request_frame(OFFSET_FETCH, OFFSET_FETCH_VERSION, string("none") + struct.pack(">i", count) + topics)
+    body = string("none") + struct.pack(">i", 1) + string("none") + struct.pack(f">i{count}i", count, *range(count))
+    return request_frame(OFFSET_FETCH, OFFSET_FETCH_VERSION, body)
 
 
 @cache
@@ -67,10 +69,10 @@ def _one(request: Callable[[int], bytes]) -> Callable[[Target], None]:
 
 
 def _pipelined(target: Target) -> None:
-    """All of them at once on one connection; another thread sends, because nobody reads before that otherwise."""
+    """All of them at once on one connection; a thread sends them, so that answers are read meanwhile."""
     with target.kafka() as connection:
         frames = b"".join(request(target.size) for request in LARGE)
-        sending = threading.Thread(target=connection.sendall, args=(frames,), daemon=True)
+        sending = threading.Thread(target=_send, args=(connection, frames), daemon=True)
         sending.start()
         received = b""
         for _ in LARGE:
@@ -81,26 +83,41 @@ def _pipelined(target: Target) -> None:
 
 
 def _ping_flood(target: Target) -> None:
-    with target.http() as connection:
-        upgrade(connection, "/ws")
-        flood = pings(target.size) + command("stream.history", room="none")
-        sending = threading.Thread(target=connection.sendall, args=(flood,), daemon=True)
-        sending.start()
-        received = b""
-        while COMMAND_ID not in received:  # What is sent last is answered last.
-            data = connection.recv(READ_BYTES)
-            if not data:
-                break  # The server has had enough: that is a defence.
-            received = received[-len(COMMAND_ID) :] + data
-        sending.join(timeout=1)
+    with ExitStack() as stack:
+        connections = [stack.enter_context(target.http()) for _ in range(PINGING_CONNECTIONS)]
+        for connection in connections:
+            upgrade(connection, "/ws")
+        flood = pings(target.size // PINGING_CONNECTIONS) + command("stream.history", room="none")
+        threads = [threading.Thread(target=_send, args=(one, flood), daemon=True) for one in connections]
+        for thread in threads:
+            thread.start()
+        for connection in connections:
+            _await_answer(connection)
+        for thread in threads:
+            thread.join(timeout=1)
+
+
+def _send(connection: socket.socket, data: bytes) -> None:
+    with suppress(OSError):  # The server may close it: that is a defence.
+        connection.sendall(data)
+
+
+def _await_answer(connection: socket.socket) -> None:
+    """To the command that was sent last, or to the end of the connection."""
+    received = b""
+    while COMMAND_ID not in received:
+        data = connection.recv(READ_BYTES)
+        if not data:
+            return
+        received = received[-len(COMMAND_ID) :] + data
 
 
 ATTACKS = (
     Attack("metadata", "Metadata of {} topics", ENTRIES_FULL, ENTRIES_QUICK, _one(_metadata)),
-    Attack("list-offsets", "ListOffsets of {} topics", ENTRIES_FULL, ENTRIES_QUICK, _one(_list_offsets)),
-    Attack("offset-fetch", "OffsetFetch of {} topics", ENTRIES_FULL, ENTRIES_QUICK, _one(_offset_fetch)),
+    Attack("list-offsets", "ListOffsets of {} partitions", ENTRIES_FULL, ENTRIES_QUICK, _one(_list_offsets)),
+    Attack("offset-fetch", "OffsetFetch of {} partitions", ENTRIES_FULL, ENTRIES_QUICK, _one(_offset_fetch)),
     Attack("describe-groups", "DescribeGroups of {} groups", ENTRIES_FULL, ENTRIES_QUICK, _one(_describe_groups)),
     Attack("pipelined", "these four pipelined, {} entries each", ENTRIES_FULL, ENTRIES_QUICK, _pipelined),
     Attack("fetch", "Fetch of {} partitions", ENTRIES_FULL, ENTRIES_QUICK, _one(_fetch)),
-    Attack("ping-flood", "{} WebSocket pings at once", 1_000_000, 10_000, _ping_flood),
+    Attack("ping-flood", "{} WebSocket pings at once", 1_000_000, 32_000, _ping_flood),
 )

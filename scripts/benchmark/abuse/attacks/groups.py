@@ -5,11 +5,11 @@ import struct
 from benchmark.abuse.attack import Attack, Target
 from benchmark.abuse.http import ask, head
 from benchmark.admin import Admin
-from benchmark.groups.wire import offset_commit
-from benchmark.wire import read_frame, request_frame
+from benchmark.groups.wire import find_coordinator, offset_commit
+from benchmark.wire import raise_for_error, read_frame, request_frame
 
 LIST_GROUPS, LIST_GROUPS_VERSION = 16, 2
-TOPIC = "abused-groups"
+TOPIC, GROUP = "abused-groups", "abused-group-"
 PIPELINED_MAX = 100
 NO_GENERATION = -1
 
@@ -19,15 +19,19 @@ def _prepare(target: Target) -> None:
     with Admin(target.kafka_address) as admin:
         admin.make_topic(TOPIC, 1, {})
     with target.kafka() as connection:
+        connection.sendall(find_coordinator(f"{GROUP}0"))
+        read_frame(connection)
         for first in range(0, target.size, PIPELINED_MAX):
             numbers = range(first, min(first + PIPELINED_MAX, target.size))
             connection.sendall(
-                b"".join(offset_commit(f"abused-group-{number}", NO_GENERATION, "", TOPIC, 1) for number in numbers)
+                b"".join(offset_commit(f"{GROUP}{number}", NO_GENERATION, "", TOPIC, 1) for number in numbers)
             )
             received = b""
             for _ in numbers:
                 received = read_frame(connection, received)
-                received = received[4 + int(struct.unpack_from(">i", received)[0]) :]
+                end = 4 + int(struct.unpack_from(">i", received)[0])
+                raise_for_error("OffsetCommit", received, end - 2)  # Of the only partition, at the end of the answer.
+                received = received[end:]
 
 
 def _many_groups(target: Target) -> None:

@@ -9,6 +9,7 @@ from benchmark.abuse.attack import Attack, Target
 from benchmark.abuse.http import JSON, LINES, ask, events_path, post
 
 MEGABYTE = 1_000_000
+ROOM = "abused"
 KEY_LENGTH = 4
 ANSWERS_OF_ERRORS = "?answers=errors"
 
@@ -20,7 +21,7 @@ def _compressed(line: bytes, megabytes: int) -> bytes:
 
 def _send_lines(target: Target, line: bytes) -> None:
     body = _compressed(line, target.size)
-    path = events_path("abused-lines") + ANSWERS_OF_ERRORS
+    path = events_path(ROOM) + ANSWERS_OF_ERRORS
     with target.http() as connection:
         ask(connection, post(path, body, LINES, "Content-Encoding: gzip"))
 
@@ -41,8 +42,11 @@ def _many_keys(count: int) -> bytes:
 
 
 def _metadata_keys(target: Target) -> None:
-    with target.http() as connection:
-        ask(connection, post(events_path("abused-keys"), _many_keys(target.size), JSON))
+    """As a line for a room, and as an event for a topic. A whole body for a room is refused before it is decoded."""
+    event = _many_keys(target.size)
+    for request in (post(events_path(ROOM), event + b"\n", LINES), post(f"/topics/{ROOM}/publish", event, JSON)):
+        with target.http() as connection:
+            ask(connection, request)
 
 
 ATTACKS = (
