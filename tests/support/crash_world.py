@@ -43,7 +43,7 @@ class Plan:
 
     steps: int = 40
     lives: int = 3
-    crash_within_calls: int = 350
+    crash_within_calls: int = 420
     is_data_dir_made: bool = True
     has_cuts: bool = True
     has_sync_failures: bool = False
