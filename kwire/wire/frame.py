@@ -21,6 +21,7 @@ POOLED_SPARES_MAX = 16
 SHORT_READ_BYTES = 4 * 1024
 
 _read_size = struct.Struct(">i").unpack_from
+_PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 
 
 class Account:
@@ -74,7 +75,7 @@ class ReceiveMemory:
         """A buffer in spite of the bounds, for at most one read per connection."""
         self._charge(size, account)
         # Large ones are mapped, so that the system gets them back at once: from the heap it might never.
-        return memoryview(mmap.mmap(-1, size) if size >= POOLED_STEP_BYTES else bytearray(size))
+        return memoryview(mmap.mmap(-1, size, _PRIVATE) if size >= POOLED_STEP_BYTES else bytearray(size))
 
     def give_back(self, buffer: memoryview, account: Account) -> None:
         self._charge(-len(buffer), account)
