@@ -54,6 +54,14 @@ class LoopMetrics:
         self.run_queue_wait_seconds = 0.0
 
 
+class HttpMetrics:
+    """Connections of the HTTP port that this node refused or ended."""
+
+    def __init__(self) -> None:
+        self.connections_refused = 0
+        self.closed_stuck = 0  # took nothing of an answer for too long
+
+
 class StreamMetrics:
     """Connections of the HTTP port that became streams: WebSockets, Server-Sent Events, lines of JSON."""
 

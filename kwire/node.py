@@ -53,7 +53,7 @@ from kwire.descriptors import Descriptors, current_limit
 from kwire.handlers import HANDLERS
 from kwire.handlers.context import NodeFacts, Services
 from kwire.metastore import Change
-from kwire.metrics import LoopMetrics, ServerMetrics, StreamMetrics
+from kwire.metrics import HttpMetrics, LoopMetrics, ServerMetrics, StreamMetrics
 from kwire.server.kafka import Shared
 from kwire.server.listener import Door, Sweep
 from kwire.server.stalls import StallProbe
@@ -255,6 +255,7 @@ class Node:
         from kwire.server.http import HttpServer
         from kwire.server.takeover import TakeOvers
         from kwire.web.groups.reports import GroupReports
+        from kwire.web.memory import HttpMemory
         from kwire.web.services import WebServices
 
         topics, groups, clock = services.topics, services.groups, services.clock
@@ -282,6 +283,8 @@ class Node:
             take_over=TakeOvers(
                 stream_metrics, self.config.network.send_timeout_ms, self.config.web.socket_idle_timeout_ms
             ),
+            http_metrics=HttpMetrics(),
+            memory=HttpMemory(self.config.web.memory_bytes_max, self.config.web.memory_wait_ms),
             transactions=services.transactions,
             event_store=self.event_store,
             event_topics=self.event_topics,
@@ -290,6 +293,7 @@ class Node:
             descriptors=self._descriptors,
         )
         self.http = HttpServer(address, web, self._descriptors)
+        self.http.reconfigure(self._configs.config.network)
         await self.http.open()
 
     def _build_rooms(
@@ -317,6 +321,8 @@ class Node:
     def _reconfigure(self, config: Config) -> None:
         """Hand what was changed while the server runs to those who hold their part of the configuration."""
         self._shared.network = config.network
+        if self.http is not None:
+            self.http.reconfigure(config.network)
         self._keepers.upkeep.producer_id_expiration_ms = config.log.producer_id_expiration_ms
         self._keepers.cleaning.reconfigure(config.log)
         self._keepers.moves.bytes_per_second_max = config.log.move_bytes_per_second_max

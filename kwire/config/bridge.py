@@ -64,6 +64,10 @@ class WebConfig(NamedTuple):
     socket_message_bytes_max: int
     ping_interval_ms: int
     socket_idle_timeout_ms: int
+    memory_bytes_max: int
+    memory_wait_ms: int
+    receive_timeout_ms: int
+    receive_bytes_per_second_min: int
 
     @property
     def is_open_to_all_origins(self) -> bool:
@@ -138,11 +142,21 @@ def web_config(values: Values) -> WebConfig:
         # A silent client is only heard when it answers a ping; without one in time all of them would be closed.
         problem = f"Not more than kwire.websocket.ping.interval.ms ({ping_ms})"
         raise InvalidConfig(values.refusal("kwire.websocket.idle.timeout.ms", problem))
+    body_bytes_max = values.number("kwire.http.max.body.bytes")
+    memory_bytes_max = values.number("kwire.http.memory.bytes")
+    if memory_bytes_max < 2 * body_bytes_max:
+        # A body that never fits would wait in vain.
+        problem = f"Less than twice kwire.http.max.body.bytes ({body_bytes_max})"
+        raise InvalidConfig(values.refusal("kwire.http.memory.bytes", problem))
     return WebConfig(
         origins=frozenset(values.strings("kwire.http.origins")),
-        body_bytes_max=values.number("kwire.http.max.body.bytes"),
+        body_bytes_max=body_bytes_max,
         connections_max=values.number("kwire.http.max.connections"),
         socket_message_bytes_max=values.number("kwire.websocket.max.message.bytes"),
         ping_interval_ms=ping_ms,
         socket_idle_timeout_ms=idle_ms,
+        memory_bytes_max=memory_bytes_max,
+        memory_wait_ms=values.number("kwire.http.memory.wait.ms"),
+        receive_timeout_ms=values.number("kwire.http.receive.timeout.ms"),
+        receive_bytes_per_second_min=values.number("kwire.http.receive.min.bytes.per.second"),
     )

@@ -238,6 +238,36 @@ WEB_SETTINGS = (
         at_least(1),
     ),
     Setting(
+        "kwire.http.memory.bytes",
+        Kind.LONG,
+        67_108_864,
+        "Memory for all request bodies being received or handled and all large answers being sent on the HTTP port; at "
+        "least twice kwire.http.max.body.bytes. Requests that need more wait, in order.",
+        at_least(2048),
+    ),
+    Setting(
+        "kwire.http.memory.wait.ms",
+        Kind.LONG,
+        5_000,
+        "How long a request waits for kwire.http.memory.bytes before it is answered 503 with Retry-After.",
+        at_least(0),
+    ),
+    Setting(
+        "kwire.http.receive.timeout.ms",
+        Kind.LONG,
+        30_000,
+        "Time that a request body may take, besides the time of kwire.http.receive.min.bytes.per.second; then the "
+        "request is answered 408.",
+        at_least(1),
+    ),
+    Setting(
+        "kwire.http.receive.min.bytes.per.second",
+        Kind.LONG,
+        16_384,
+        "Slowest pace at which a request body may come. While other requests wait for memory it is 256 KiB per second.",
+        at_least(1),
+    ),
+    Setting(
         "kwire.websocket.max.message.bytes",
         Kind.INT,
         1_048_576,

@@ -2,13 +2,14 @@
 
 import asyncio
 from functools import partial
-from typing import Any
 
 from aiohttp import web
 
-from kwire.config import Address
-from kwire.descriptors import HTTP, Descriptors, descriptor_of
-from kwire.server.http_connection import HttpConnection
+from kwire.config import Address, NetworkConfig
+from kwire.descriptors import Descriptors
+from kwire.server.free_memory import FreeMemory
+from kwire.server.http_connection import HttpConnection, HttpConnections
+from kwire.web.body_reading import INTAKE, Intake
 from kwire.web.door import door_of
 from kwire.web.rooms.lines import STREAMS
 from kwire.web.routes import ROUTES
@@ -24,13 +25,21 @@ IDLE_SECONDS = 75.0
 class HttpServer:
     def __init__(self, address: Address, services: WebServices, descriptors: Descriptors) -> None:
         self._address = address
-        self._descriptors = descriptors
         self._take_over = services.take_over
-        self._backlog = services.config.network.backlog
-        self._connections_max = services.config.web.connections_max
-        guard = Guard(services.config.web.origins, is_loopback(address.host))
-        app = web.Application(client_max_size=services.config.web.body_bytes_max, middlewares=[door_of(guard)])
+        config, network = services.config.web, services.config.network
+        self._backlog = network.backlog
+        self._free_memory = FreeMemory(services.memory)
+        self._connections = HttpConnections(
+            services.http_metrics,
+            descriptors,
+            config.connections_max,
+            network.connections_per_ip_max,
+            network.send_timeout_ms,
+        )
+        guard = Guard(config.origins, is_loopback(address.host))
+        app = web.Application(client_max_size=config.body_bytes_max, middlewares=[door_of(guard, services.memory)])
         app[STREAMS] = set()
+        app[INTAKE] = Intake.of(services.memory, config)
         app.on_shutdown.append(_end_streams)
         for route in ROUTES:
             handle = partial(route.handle, services)
@@ -53,18 +62,16 @@ class HttpServer:
         await self._runner.setup()
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
-            self._admit, self._address.host or None, self._address.port, backlog=self._backlog
+            self._connection, self._address.host or None, self._address.port, backlog=self._backlog
         )
 
-    def _admit(self) -> asyncio.Protocol:
-        """For each connection: its protocol, as long as there is room for one more."""
-        handler = self._runner.server
-        if handler is None or len(handler._connections) >= self._connections_max:
-            return _TurnedAway()
-        return HttpConnection(self._may_stay, handler, loop=asyncio.get_running_loop(), **handler._kwargs)
+    def reconfigure(self, network: NetworkConfig) -> None:
+        self._connections.per_ip_max = network.connections_per_ip_max
 
-    def _may_stay(self, transport: asyncio.BaseTransport) -> bool:
-        return self._descriptors.admit(HTTP, descriptor_of(transport))
+    def _connection(self) -> asyncio.Protocol:
+        handler = self._runner.server
+        assert handler is not None
+        return HttpConnection(self._connections, handler, loop=asyncio.get_running_loop(), **handler._kwargs)
 
     async def end_streams(self) -> None:
         """Let every stream say goodbye; requests are still answered."""
@@ -76,13 +83,8 @@ class HttpServer:
         # aiohttp waits for its handlers, and those of streams end with their connections.
         await self._take_over.close()
         await self._runner.cleanup()
-
-
-class _TurnedAway(asyncio.Protocol):
-    """A connection too many."""
-
-    def connection_made(self, transport: Any) -> None:
-        transport.abort()
+        self._connections.close()
+        self._free_memory.close()
 
 
 async def _end_streams(app: web.Application) -> None:

@@ -6,7 +6,7 @@ the end aiohttp is told that the connection is lost, as the transport would have
 right behind the request of an upgrade lie in `_message_tail`: they are the session's. Should an aiohttp to come not
 know that name, then only those lose something who send before they are answered, which WebSocket forbids.
 
-One sweep looks at every connection about once a second, a portion at a time.
+Every connection is looked at about once a second (`rounds.py`).
 """
 
 import asyncio
@@ -19,6 +19,8 @@ import termios
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from kwire.server.rounds import Rounds
+
 if TYPE_CHECKING:
     from aiohttp import web
 
@@ -30,8 +32,6 @@ log = logging.getLogger("kwire.server")
 # Bytes one client may leave unsent before its session is told to wait.
 UNSENT_BYTES_MAX = 256 * 1024
 SWEEP_SECONDS = 1.0
-# Connections looked at in one turn of the loop; each may be sent a ping.
-SWEEP_PORTION = 200
 # Connections that are told in one turn of the loop that the node stops.
 STOP_PORTION = 100
 # More than anybody was ever sent.
@@ -208,8 +208,7 @@ class TakeOvers:
         self.send_timeout_s = send_timeout_ms / 1000
         self._dead_peer_ms = dead_peer_ms
         self._connections: set[TakenConnection] = set()
-        self._round: list[TakenConnection] = []
-        self._timer: asyncio.TimerHandle | None = None
+        self._rounds = Rounds(self._connections, TakenConnection.tick, SWEEP_SECONDS)
         self._all_gone: asyncio.Event | None = None
 
     def __len__(self) -> int:
@@ -258,9 +257,7 @@ class TakeOvers:
                     await self._all_gone.wait()
             for connection in tuple(self._connections):
                 connection.abort()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._rounds.close()
 
     def leave(self, connection: TakenConnection) -> None:
         self._connections.discard(connection)
@@ -276,19 +273,4 @@ class TakeOvers:
             # It came while the node stops.
             self._all_gone.clear()
             connection.stop()
-        if self._timer is None:
-            self._timer = self.loop.call_later(SWEEP_SECONDS, self._sweep)
-
-    def _sweep(self) -> None:
-        """A portion of the connections; all of them in about SWEEP_SECONDS."""
-        self._timer = None
-        if not self._round:
-            self._round = list(self._connections)
-        portion, self._round = self._round[:SWEEP_PORTION], self._round[SWEEP_PORTION:]
-        now = self.loop.time()
-        for connection in portion:
-            if connection in self._connections:
-                connection.tick(now)
-        if self._connections:
-            portions = -(-len(self._connections) // SWEEP_PORTION)
-            self._timer = self.loop.call_later(SWEEP_SECONDS / portions, self._sweep)
+        self._rounds.wake()

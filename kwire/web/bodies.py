@@ -4,7 +4,6 @@ A body is JSON when it says so (`application/json`, or any `…+json`) or says n
 taken for JSON: those are what a page of another site can send without being asked first (safety.py).
 """
 
-import asyncio
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -13,8 +12,8 @@ from aiohttp import hdrs, web
 
 from kwire.broker.events.json_limits import DEPTH_MAX
 from kwire.web.body_bounds import check_values
-from kwire.web.decompression import check_expansion, is_compressed
-from kwire.web.errors import BadRequest, BodyTooLarge, Refusal, UnsupportedMediaType
+from kwire.web.body_reading import received_body
+from kwire.web.errors import BadRequest, UnsupportedMediaType
 from kwire.web.safety import is_trusted
 from kwire.web.whole_numbers import decoded_anyway
 
@@ -22,9 +21,6 @@ T = TypeVar("T")
 S = TypeVar("S", bound=msgspec.Struct)
 
 JSON = "application/json"
-
-# How long the rest of a body may take that has not come together with its request. Streams of lines take any time.
-BODY_TIMEOUT_S = 60.0
 
 _decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
 
@@ -37,39 +33,7 @@ async def body_of(request: web.Request, shape: type[T]) -> T:
 
 async def raw_body_of(request: web.Request) -> bytes:
     """All of the body, as long as it is within `kwire.http.max.body.bytes` and comes in time."""
-    content = request.content
-    try:
-        if content.is_eof():
-            # It came together with the request, as most do: there is nothing to wait for.
-            raw = content.read_nowait()
-            if len(raw) > request.client_max_size:
-                raise _too_large(request)
-            check_expansion(content, len(raw))
-            return raw
-        async with asyncio.timeout(BODY_TIMEOUT_S):
-            return await _rest_of(request)
-    except TimeoutError:
-        raise Refusal("the body did not come in time", code="RequestTimeout", status=408) from None
-    except web.RequestPayloadError:
-        # Chunks that are none, or not compressed as the request says.
-        raise BadRequest("the body is broken off, or not encoded as the request says", code="InvalidBody") from None
-
-
-async def _rest_of(request: web.Request) -> bytes:
-    content, body = request.content, bytearray()
-    while data := await content.readany():
-        body += data
-        if len(body) > request.client_max_size:
-            raise _too_large(request)
-        if is_compressed(content):
-            check_expansion(content, len(body))
-            # The next step of decompression is at hand without waiting.
-            await asyncio.sleep(0)
-    return bytes(body)
-
-
-def _too_large(request: web.Request) -> BodyTooLarge:
-    return BodyTooLarge(f"a body may have {request.client_max_size} bytes", limit=request.client_max_size)
+    return await received_body(request)
 
 
 def decoded(raw: bytes | memoryview, shape: type[T]) -> T:

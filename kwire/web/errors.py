@@ -205,7 +205,7 @@ def error_body(exception: Exception) -> dict[str, Any]:
 
 def error_answer(exception: Exception) -> web.Response:
     status = status_of(exception)
-    if status >= 500:
+    if status >= 500 and not isinstance(exception, Refusal):
         log.error("a request failed", exc_info=exception)
     headers = {}
     if status in (429, 503):

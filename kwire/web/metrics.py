@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector
 from kwire.metrics import LATENCY_BOUNDS
 from kwire.web.events.file_metrics import event_file_families
 from kwire.web.groups.metrics import group_text
+from kwire.web.http_metrics import http_families
 from kwire.web.rooms.metrics import room_families
 from kwire.web.route import TEXT, Answer, Route
 from kwire.web.services import WebServices
@@ -52,6 +53,7 @@ class NodeCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         yield from self._requests()
         yield from self._connections()
+        yield from http_families(self._services)
         yield from self._fetch_sessions()
         yield from storage_families(self._services, self._sizes, self._other_bytes)
         yield from room_families(self._services)

@@ -22,8 +22,9 @@ from kwire.config import Config
 from kwire.coordinator.transaction.coordinator import TransactionCoordinator
 from kwire.coordinator.web_groups import WebGroups
 from kwire.descriptors import Descriptors
-from kwire.metrics import LoopMetrics, ServerMetrics, StreamMetrics
+from kwire.metrics import HttpMetrics, LoopMetrics, ServerMetrics, StreamMetrics
 from kwire.web.groups.reports import GroupReports
+from kwire.web.memory import HttpMemory
 
 if TYPE_CHECKING:
     from kwire.web.streaming import TakeOver
@@ -51,6 +52,8 @@ class WebServices:
     partitioner: Partitioner
     stream_metrics: StreamMetrics
     take_over: "TakeOver"
+    http_metrics: HttpMetrics
+    memory: HttpMemory
     transactions: TransactionCoordinator
     event_store: EventStore
     event_topics: EventTopics

@@ -212,14 +212,15 @@ class FrameReader:
         return False
 
 
-def frame(opcode: int, payload: bytes) -> bytes:
-    """A frame to send: in one piece and, as a server's must be, without a mask."""
+def frame(opcode: int, payload: bytes, *, is_final: bool = True) -> bytes:
+    """A frame to send, as a server's must be without a mask. One that is not final begins or continues a message."""
     size = len(payload)
+    first = FINAL | opcode if is_final else opcode
     if size < 126:
-        return b"%c%c%b" % (FINAL | opcode, size, payload)
+        return b"%c%c%b" % (first, size, payload)
     if size < 65536:
-        return b"%c\x7e%b%b" % (FINAL | opcode, size.to_bytes(2, "big"), payload)
-    return b"%c\x7f%b%b" % (FINAL | opcode, size.to_bytes(8, "big"), payload)
+        return b"%c\x7e%b%b" % (first, size.to_bytes(2, "big"), payload)
+    return b"%c\x7f%b%b" % (first, size.to_bytes(8, "big"), payload)
 
 
 def text_frame(payload: bytes) -> bytes:

@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from kwire.web import bodies
 from tests.support.http import Http, http_node
 from tests.support.node import in_loop
 
@@ -88,9 +87,8 @@ async def test_a_stream_of_lines_that_breaks_ends_without_its_last_chunk(tmp_pat
 
 
 @in_loop
-async def test_a_body_that_does_not_come_ends_its_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bodies, "BODY_TIMEOUT_S", 0.05)
-    async with http_node(tmp_path) as http:
+async def test_a_body_that_does_not_come_ends_its_request(tmp_path: Path) -> None:
+    async with http_node(tmp_path, "kwire.http.receive.timeout.ms=50") as http:
         reader, writer = await asyncio.open_connection("127.0.0.1", http.port)
         writer.write(HEAD + b"Content-Length: 50\r\n\r\n" + EVENT)
         async with asyncio.timeout(WAIT_S):

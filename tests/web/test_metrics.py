@@ -30,11 +30,12 @@ from kwire.coordinator.web_groups import WebGroups
 from kwire.descriptors import Descriptors, current_limit
 from kwire.errors import ErrorCode
 from kwire.handlers import HANDLERS
-from kwire.metrics import LATENCY_BOUNDS, LoopMetrics, ServerMetrics, StreamMetrics
+from kwire.metrics import LATENCY_BOUNDS, HttpMetrics, LoopMetrics, ServerMetrics, StreamMetrics
 from kwire.node import Node
 from kwire.server.takeover import TakeOvers
 from kwire.web import metrics as page
 from kwire.web.groups.reports import GroupReports
+from kwire.web.memory import HttpMemory
 from kwire.web.metrics import NodeCollector
 from kwire.web.services import WebServices
 from kwire.web.storage_metrics import OTHER_TOPICS
@@ -231,6 +232,8 @@ async def collected(node: QuietNode, server_metrics: ServerMetrics | None = None
         Partitioner(),
         stream_metrics,
         TakeOvers(stream_metrics, node.config.network.send_timeout_ms, node.config.web.socket_idle_timeout_ms),
+        http_metrics=HttpMetrics(),
+        memory=HttpMemory(node.config.web.memory_bytes_max, node.config.web.memory_wait_ms),
         transactions=node.transactions,
         event_store=node.event_store,
         event_topics=node.event_topics,

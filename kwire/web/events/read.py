@@ -9,6 +9,7 @@ this one begins; null means that there is none.
 
 import asyncio
 import re
+from contextlib import aclosing
 from datetime import UTC, date, datetime
 from typing import Annotated, Literal, NamedTuple
 
@@ -16,7 +17,7 @@ import msgspec
 from aiohttp import web
 
 from kwire.broker.events.event import Event
-from kwire.broker.events.reading import PORTION_BYTES, PORTION_EVENTS, newest_offset, oldest_offset, read_events
+from kwire.broker.events.reading import PORTION_EVENTS, newest_offset, oldest_offset, read_events
 from kwire.broker.store.event_ids import EventId
 from kwire.broker.subscriptions.start import Start, find_place
 from kwire.broker.topics import Topic
@@ -25,6 +26,8 @@ from kwire.web.bodies import query_of
 from kwire.web.errors import BadRequest, Refusal
 from kwire.web.event_id import EVENT_ID
 from kwire.web.events.event_lines import StoredEvent, stream_lines
+from kwire.web.large_answers import Parts, PartSizes, stream_answer
+from kwire.web.memory import MemoryExhausted
 from kwire.web.route import JSON, Route
 from kwire.web.services import WebServices
 from kwire.web.topics.lookup import TOPIC
@@ -71,13 +74,13 @@ class _Range(NamedTuple):
 
 
 class _Page:
-    """What was found. `place` is the offset of the event that was looked at last, or the one before the first."""
+    """How far a page is. `place` is the offset of the event that was looked at last, or the one before the first."""
 
-    def __init__(self, topic: Topic, limit: int, place: int) -> None:
+    def __init__(self, topic: Topic, limit: int, place: int, sizes: PartSizes) -> None:
         self.topic = topic
         self.place = place
-        self.lines: list[bytes] = []
-        self._limit = limit
+        self.left = limit
+        self.sizes = sizes
         self._looked_at = 0
         self._size_bytes = 0
 
@@ -89,12 +92,8 @@ class _Page:
     def is_begun(self) -> bool:
         return self._looked_at > 0
 
-    @property
-    def left(self) -> int:
-        return self._limit - len(self.lines)
-
-    def look_at(self, events: list[Event], wanted: _Range) -> None:
-        """Take those that are wanted, as far as there is room; `place` is the last event's offset then."""
+    def take(self, events: list[Event], wanted: _Range) -> bytes:
+        """Those that are wanted, as far as there is room, as JSON; `place` is the last event's offset then."""
         found: list[Event] = []
         for event in events:
             if len(found) >= self.left:
@@ -103,31 +102,39 @@ class _Page:
             self._looked_at += 1
             if wanted.has(event):
                 found.append(event)
-        lines = stream_lines(self.topic.name, found)
-        self._size_bytes += sum(map(len, lines))
-        self.lines += lines
-
-    def answer(self, following: int | None) -> web.Response:
-        """`following` is the offset of the event from which the next page goes on."""
-        place = b"null" if following is None else f'"{EventId(self.topic.name, following)}"'.encode()
-        body = b'{"events":[%b],"next":%b}' % (b",".join(self.lines), place)
-        return web.Response(body=body, content_type=JSON)
+        self.left -= len(found)
+        part = b",".join(stream_lines(self.topic.name, found))
+        self._size_bytes += len(part)
+        return part
 
 
-async def read(services: WebServices, request: web.Request) -> web.Response:
+async def read(services: WebServices, request: web.Request) -> web.StreamResponse:
     query = query_of(request, ReadQuery)
     topic = services.event_store.event_topic(request.match_info["topic"])
-    is_backwards = query.last or query.order == "backwards"
     wanted = await _range(services, topic, query)
-    limit = 1 if query.last else query.limit
+    return await stream_answer(request, _page(services, topic, query, wanted), JSON)
+
+
+async def _page(services: WebServices, topic: Topic, query: ReadQuery, wanted: _Range) -> Parts:
+    """The page as JSON, in parts."""
+    is_backwards = query.last or query.order == "backwards"
+    sizes = PartSizes(services.memory)
+    page = _Page(topic, 1 if query.last else query.limit, wanted.end if is_backwards else wanted.start - 1, sizes)
+    read_on = _read_backwards if is_backwards else _read_forwards
+    front = b'{"events":['
+    try:
+        async with aclosing(read_on(services, page, wanted)) as parts:
+            async for part in parts:
+                yield front + part
+                front = b","
+    finally:
+        sizes.release()
     if is_backwards:
-        page = _Page(topic, limit, wanted.end)
-        await _read_backwards(services, page, wanted)
         is_done = page.place <= wanted.start or (query.last and page.left <= 0)
-        return page.answer(None if is_done else page.place)
-    page = _Page(topic, limit, wanted.start - 1)
-    await _read_forwards(services, page, wanted)
-    return page.answer(page.place if page.place + 1 < wanted.end else None)
+    else:
+        is_done = page.place + 1 >= wanted.end
+    following = b"null" if is_done else f'"{EventId(topic.name, page.place)}"'.encode()
+    yield b'%b],"next":%b}' % (front if front != b"," else b"", following)
 
 
 async def _range(services: WebServices, topic: Topic, query: ReadQuery) -> _Range:
@@ -147,31 +154,35 @@ async def _range(services: WebServices, topic: Topic, query: ReadQuery) -> _Rang
     return _Range(start, max(start, end), day_ms)
 
 
-async def _read_forwards(services: WebServices, page: _Page, wanted: _Range) -> None:
+async def _read_forwards(services: WebServices, page: _Page, wanted: _Range) -> Parts:
     while page.place + 1 < wanted.end and not page.is_full:
         count = min(PORTION_EVENTS, page.left) if wanted.day_ms is None else PORTION_EVENTS
         try:
             events = await _portion(services, page, page.place + 1, count, wanted.end - 1)
-        except (KafkaError, OffsetOutOfRange):
-            # What was read is told; who goes on from there is told what is wrong.
+        except (KafkaError, OffsetOutOfRange, MemoryExhausted):
+            # The page ends here; the error is reported to the next request, which starts at the failing offset.
             if page.is_begun:
                 return
             raise
         if not events:
             page.place = wanted.end - 1
             return
-        page.look_at(events, wanted)
+        part = page.take(events, wanted)
+        # A client that does not take the part holds it, and not the events as well.
+        del events
+        if part:
+            yield part
         await asyncio.sleep(0)
 
 
-async def _read_backwards(services: WebServices, page: _Page, wanted: _Range) -> None:
+async def _read_backwards(services: WebServices, page: _Page, wanted: _Range) -> Parts:
     window = PORTION_EVENTS if wanted.day_ms is not None else min(PORTION_EVENTS, page.left)
     while page.place > wanted.start and not page.is_full:
         window = min(window, page.place - wanted.start)
         start = page.place - window
         try:
             events = await _portion(services, page, start, window, page.place - 1)
-        except (KafkaError, OffsetOutOfRange):
+        except (KafkaError, OffsetOutOfRange, MemoryExhausted):
             # A damaged place, or retention comes from the other end: what lies nearer may be good.
             if window > 1:
                 events = []
@@ -183,15 +194,21 @@ async def _read_backwards(services: WebServices, page: _Page, wanted: _Range) ->
             # It does not reach up to where the page stands: it has more bytes than a portion, or is damaged.
             window //= 2
             continue
-        page.look_at(events[::-1], wanted)
         if not events:
             page.place = start
+        part = page.take(events[::-1], wanted)
+        del events
+        if part:
+            yield part
         await asyncio.sleep(0)
 
 
 async def _portion(services: WebServices, page: _Page, start: int, count: int, to_offset: int) -> list[Event]:
     partition = page.topic.partitions[0]
-    return await read_events(partition, start, count, services.reads, to_offset=to_offset, bytes_max=PORTION_BYTES)
+    bytes_max = await page.sizes.next_bytes_max()
+    events = await read_events(partition, start, count, services.reads, to_offset=to_offset, bytes_max=bytes_max)
+    page.sizes.check(events)
+    return events
 
 
 async def one_event(services: WebServices, request: web.Request) -> web.Response:

@@ -11,7 +11,7 @@ import msgspec
 from aiohttp import web
 
 from kwire.errors import ErrorCode, KafkaError, StreamError
-from kwire.web.errors import BadRequest, error_body, status_of, text_of
+from kwire.web.errors import RETRY_AFTER_SECONDS, BadRequest, Refusal, error_body, status_of, text_of
 from kwire.web.proxy.media import PROXY
 from kwire.web.topics.lookup import PartitionNotFound, TopicNotFound
 from storage.errors import StorageError
@@ -42,11 +42,13 @@ def record_code(error: KafkaError | StreamError) -> int:
 
 def proxy_error_answer(exception: Exception) -> web.Response:
     status, code = _status_and_code(exception)
-    if status >= 500:
+    if status >= 500 and not isinstance(exception, Refusal):
         log.error("a request failed", exc_info=exception)
     message = text_of(error_body(exception)["message"])
     body = msgspec.json.encode(ProxyError(error_code=code, message=message))
     headers = {}
+    if status == 503:
+        headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
     if isinstance(exception, web.HTTPMethodNotAllowed):
         headers["Allow"] = ", ".join(sorted(exception.allowed_methods))
     return web.Response(body=body, status=status, headers=headers, content_type=PROXY)

@@ -19,6 +19,7 @@ from kwire.errors import SubscriptionFailed
 from kwire.web.body_bounds import check_command
 from kwire.web.errors import BadRequest
 from kwire.web.event_json import PublishedEvent, new_event, source_of
+from kwire.web.large_answers import Parts
 from kwire.web.rooms.events import HistoryQuery, history_of
 from kwire.web.rooms.rooms import ROOM, room_to_publish
 from kwire.web.services import WebServices
@@ -150,9 +151,10 @@ def options_of(payload: SubscribePayload) -> SubscribeOptions:
     )
 
 
-async def history_result(services: WebServices, payload: HistoryPayload) -> bytes:
+async def history_parts(services: WebServices, payload: HistoryPayload) -> Parts:
+    """The result of stream.history as JSON, in parts."""
     room = services.rooms.get(payload.room)
-    return (await history_of(services, room, payload.from_offset, payload.to_offset, payload.limit)).encoded()
+    return (await history_of(services, room, payload.from_offset, payload.to_offset, payload.limit)).json()
 
 
 def publish_result(event_id: str, offset: int, subscribers_notified: int) -> bytes:
@@ -163,8 +165,8 @@ def publish_result(event_id: str, offset: int, subscribers_notified: int) -> byt
     )
 
 
-async def result_of(services: WebServices, command: Command) -> bytes:
-    """What a command answers over HTTP, as JSON; raises StreamError or KafkaError."""
+async def result_of(services: WebServices, command: Publish | Subscribe | Unsubscribe) -> bytes:
+    """What a command other than stream.history answers over HTTP, as JSON; raises StreamError or KafkaError."""
     match command:
         case Publish(payload=payload):
             event = new_event(payload)
@@ -173,8 +175,6 @@ async def result_of(services: WebServices, command: Command) -> bytes:
                 room.partition, source_of(room.name), (event,)
             )
             return publish_result(event_id, offset, services.subscriptions.count_of(room.partition))
-        case History(payload=payload):
-            return await history_result(services, payload)
         case Unsubscribe(payload=payload):
             # The room must be there; nobody who asks over HTTP is subscribed to it.
             services.rooms.get(payload.room)

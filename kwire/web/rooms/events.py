@@ -7,7 +7,8 @@ ends early: `next_offset` says where to go on.
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from contextlib import aclosing
 from typing import Annotated
 
 import msgspec
@@ -15,12 +16,14 @@ from aiohttp import web
 
 from kwire.broker.events.counting_back import offset_of_last
 from kwire.broker.events.event import NewEvent
-from kwire.broker.events.reading import PORTION_BYTES, PORTION_EVENTS, newest_offset, oldest_offset, read_events
+from kwire.broker.events.reading import PORTION_EVENTS, newest_offset, oldest_offset, read_events
 from kwire.broker.rooms.rooms import Room
 from kwire.errors import EventNotFound, InvalidEvent, KafkaError, OffsetOutOfRange
 from kwire.web.bodies import check_is_json, checked_and_decoded, number_in_path, query_of, raw_body_of
 from kwire.web.body_bounds import check_events, check_objects
 from kwire.web.event_json import PublishedEvent, ShownEvent, event_lines, new_event, source_of
+from kwire.web.large_answers import PIECE_BYTES, Parts, PartSizes, stream_answer
+from kwire.web.memory import MemoryExhausted
 from kwire.web.rooms.lines import LINE_TYPES, LineAnswer, LinesQuery, publish_lines
 from kwire.web.rooms.rooms import ROOM, check_length, room_to_publish
 from kwire.web.route import JSON, NDJSON, Answer, AnyOf, Route
@@ -32,6 +35,7 @@ HISTORY_EVENTS_DEFAULT = 100
 HISTORY_EVENTS_MAX = 10_000
 HISTORY_BYTES_MAX = 8 * 1024 * 1024
 OFFSET_MAX = 2**63 - 1
+NEXT_OFFSET = "X-Next-Offset"
 
 EventArray = Annotated[list[PublishedEvent], msgspec.Meta(min_length=1, max_length=ARRAY_EVENTS_MAX)]
 
@@ -82,23 +86,6 @@ class HistoryQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     limit: Annotated[int, msgspec.Meta(ge=1, le=HISTORY_EVENTS_MAX)] = HISTORY_EVENTS_DEFAULT
 
 
-class HistoryPart(msgspec.Struct):
-    """Events as they are shown, each one JSON text, and what else history tells."""
-
-    lines: list[bytes]
-    oldest_offset: int
-    newest_offset: int
-    next_offset: int
-
-    def encoded(self) -> bytes:
-        return b'{"events":[%b],"oldest_offset":%d,"newest_offset":%d,"next_offset":%d}' % (
-            b",".join(self.lines),
-            self.oldest_offset,
-            self.newest_offset,
-            self.next_offset,
-        )
-
-
 async def publish(services: WebServices, request: web.Request) -> web.StreamResponse:
     if request.content_type in LINE_TYPES:
         return await publish_lines(services, request, query_of(request, LinesQuery))
@@ -132,14 +119,26 @@ def _new_events(published: Iterable[PublishedEvent]) -> Iterator[NewEvent]:
             raise InvalidEvent(f"events[{index}]: {error.message}") from None
 
 
-async def history(services: WebServices, request: web.Request) -> web.Response:
+async def history(services: WebServices, request: web.Request) -> web.StreamResponse:
     query = query_of(request, HistoryQuery)
     room = services.rooms.get(request.match_info["room"])
-    part = await history_of(services, room, query.from_offset, query.to_offset, query.limit)
-    if _wants_lines(request):
-        body = b"".join([line + b"\n" for line in part.lines])
-        return web.Response(body=body, content_type=NDJSON, headers={"X-Next-Offset": str(part.next_offset)})
-    return web.Response(body=part.encoded(), content_type=JSON)
+    found = await history_of(services, room, query.from_offset, query.to_offset, query.limit)
+    if not _wants_lines(request):
+        return await stream_answer(request, found.json(), JSON)
+    # The header comes before the events: where they are too many to be kept, they are read twice.
+    kept: list[bytes] = []
+    size_bytes = 0
+    async with aclosing(found.ndjson()) as parts:
+        async for part in parts:
+            size_bytes += len(part)
+            if size_bytes <= PIECE_BYTES:
+                kept.append(part)
+            else:
+                kept.clear()
+    headers = {NEXT_OFFSET: str(found.next_offset)}
+    if size_bytes <= PIECE_BYTES:
+        return web.Response(body=b"".join(kept), content_type=NDJSON, headers=headers)
+    return await stream_answer(request, found.again().ndjson(), NDJSON, headers)
 
 
 async def one_event(services: WebServices, request: web.Request) -> web.Response:
@@ -155,9 +154,89 @@ async def one_event(services: WebServices, request: web.Request) -> web.Response
     return web.Response(body=line, content_type=JSON)
 
 
+class RoomHistory:
+    """Events of a room from `next_offset` up to `end`, at most `limit`, to be read once."""
+
+    def __init__(self, services: WebServices, room: Room, start: int, end: int, limit: int) -> None:
+        self._services = services
+        self._room = room
+        self._start = self.next_offset = start
+        self._end = end
+        self._limit = limit
+        # Set for a second reading, which has to end where the first one did.
+        self._expected_offset: int | None = None
+        self.oldest_offset, self.newest_offset = oldest_offset(room.partition), newest_offset(room.partition)
+
+    def again(self) -> "RoomHistory":
+        """The same events once more, now that it is known where they end."""
+        other = RoomHistory(self._services, self._room, self._start, self.next_offset - 1, self._limit)
+        other._expected_offset = self.next_offset
+        return other
+
+    async def json(self) -> Parts:
+        """A HistoryPage."""
+        front = b'{"events":['
+        async with aclosing(self._portions()) as portions:
+            async for lines in portions:
+                part = front + b",".join(lines)
+                # A client that does not take the part holds it, and not its lines as well.
+                lines.clear()
+                yield part
+                front = b","
+        yield b'%b],"oldest_offset":%d,"newest_offset":%d,"next_offset":%d}' % (
+            front if front != b"," else b"",
+            self.oldest_offset,
+            self.newest_offset,
+            self.next_offset,
+        )
+
+    async def ndjson(self) -> Parts:
+        async with aclosing(self._portions()) as portions:
+            async for lines in portions:
+                part = b"\n".join([*lines, b""])
+                lines.clear()
+                yield part
+        if self._expected_offset not in (None, self.next_offset):
+            raise ConnectionResetError(f"offset {self.next_offset} of {self._room.name!r} can no longer be read")
+
+    async def _portions(self) -> AsyncGenerator[list[bytes], None]:
+        services, partition, left = self._services, self._room.partition, self._limit
+        sizes = PartSizes(services.memory)
+        size_bytes = 0
+        try:
+            while self.next_offset <= self._end and left > 0 and size_bytes < HISTORY_BYTES_MAX:
+                try:
+                    events = await read_events(
+                        partition,
+                        self.next_offset,
+                        min(PORTION_EVENTS, left),
+                        services.reads,
+                        to_offset=self._end,
+                        bytes_max=await sizes.next_bytes_max(),
+                    )
+                    sizes.check(events)
+                except (KafkaError, OffsetOutOfRange, MemoryExhausted):
+                    # The page ends here; the error is reported to the next request, which starts at the failing offset.
+                    if size_bytes:
+                        return
+                    raise
+                if not events:
+                    self.next_offset = self._end + 1
+                    return
+                left -= len(events)
+                self.next_offset = events[-1].offset + 1
+                lines = event_lines(self._room.name, events)
+                del events
+                size_bytes += sum(map(len, lines))
+                yield lines
+                await asyncio.sleep(0)
+        finally:
+            sizes.release()
+
+
 async def history_of(
     services: WebServices, room: Room, from_offset: int | None, to_offset: int | None, limit: int
-) -> HistoryPart:
+) -> RoomHistory:
     """Raises OffsetOutOfRange for a start that retention has taken; one beyond the end is simply empty."""
     partition = room.partition
     if from_offset is not None and from_offset < 0:
@@ -170,29 +249,7 @@ async def history_of(
         start = from_offset or oldest
     if start < oldest:
         raise OffsetOutOfRange(start, oldest, newest)
-    end = newest if to_offset is None else min(newest, to_offset)
-    part = HistoryPart([], oldest, newest, start)
-    size_bytes = 0
-    while part.next_offset <= end and len(part.lines) < limit and size_bytes < HISTORY_BYTES_MAX:
-        count = min(PORTION_EVENTS, limit - len(part.lines))
-        try:
-            events = await read_events(
-                partition, part.next_offset, count, services.reads, to_offset=end, bytes_max=PORTION_BYTES
-            )
-        except (KafkaError, OffsetOutOfRange):
-            # What was read is told; who goes on from there is told what is wrong.
-            if part.lines:
-                break
-            raise
-        if not events:
-            part.next_offset = end + 1
-            break
-        lines = event_lines(room.name, events)
-        size_bytes += sum(map(len, lines))
-        part.lines += lines
-        part.next_offset = events[-1].offset + 1
-        await asyncio.sleep(0)
-    return part
+    return RoomHistory(services, room, start, newest if to_offset is None else min(newest, to_offset), limit)
 
 
 def _wants_lines(request: web.Request) -> bool:

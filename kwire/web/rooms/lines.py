@@ -5,7 +5,7 @@ and each is answered by a line, in order: `{"offset", "event_id"}` or `{"line", 
 Some portions may wait to become durable while the next ones are read. Everything is bounded: a client that does not
 read its answers is not read from, and is cut off after `kwire.send.timeout.ms`. A stream that is mostly not events, or
 that expands out of proportion, ends with an error as its last line. The loop gets its turn after each piece of work,
-empty lines included.
+empty lines included. A long line counts in the port's memory.
 """
 
 import asyncio
@@ -25,6 +25,7 @@ from kwire.web.body_bounds import COUNTED_BYTES_MIN, check_events
 from kwire.web.decompression import LINES_BYTES_MAX, check_expansion
 from kwire.web.errors import Refusal, error_body
 from kwire.web.event_json import PublishedEvent, new_event, source_of
+from kwire.web.rooms.line_intake import LineIntake
 from kwire.web.rooms.rooms import room_to_publish
 from kwire.web.route import NDJSON
 from kwire.web.safety import cors_headers
@@ -98,6 +99,11 @@ class Lines:
         self._skipped_bytes = 0
         self._count = 0
 
+    @property
+    def begun_bytes(self) -> int:
+        """What is kept of the line that has begun."""
+        return len(self._begun)
+
     def feed(self, data: bytes) -> list[Line]:
         """The lines that are complete now, without those that are empty."""
         if not self._begun and not self._skipped_bytes and data.endswith(b"\n") and data.isspace():
@@ -123,6 +129,10 @@ class Lines:
         last = self._line(self._whole(b""))
         return [] if last is None else [last]
 
+    def clear(self) -> None:
+        """Forget the line that has begun."""
+        self._begun.clear()
+
     def _whole(self, rest: bytes) -> bytes:
         """The line that has begun, with its rest."""
         text = b"".join((self._begun, rest))
@@ -143,15 +153,18 @@ class Lines:
 class Portion:
     """Lines that are stored together. `failures` are those without an event; `outcome` is what became of the events."""
 
-    __slots__ = ("events", "failures", "numbers", "outcome")
+    __slots__ = ("events", "failures", "has_events", "numbers", "outcome")
 
     def __init__(self, numbers: Sequence[int], events: Sequence[NewEvent], failures: Mapping[int, Failure]) -> None:
         self.numbers = numbers
         self.events = events
+        self.has_events = bool(events)
         self.failures = failures
         self.outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 
     def settle(self, outcome: Outcome) -> None:
+        # They are stored; the answer may wait long for the client.
+        self.events = ()
         if not self.outcome.done():
             self.outcome.set_result(outcome)
 
@@ -164,13 +177,14 @@ async def publish_lines(services: WebServices, request: web.Request, query: Line
     waiting: asyncio.Queue[Portion | None] = asyncio.Queue(PORTIONS_WAITING_MAX)
     sender = _Sender(response, services.config.network.send_timeout_ms / 1000, query.answers == "all")
     streams = request.app[STREAMS]
+    intake = LineIntake(request)
     try:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(sender.run(waiting))
             try:
                 async with asyncio.timeout(None) as until_stop:
                     streams.add(until_stop)
-                    await _Storing(services, request, room, waiting).run()
+                    await _Storing(services, request, room, waiting, intake).run()
             except TimeoutError:
                 # The node stops; what was taken is answered.
                 response.force_close()
@@ -186,6 +200,8 @@ async def publish_lines(services: WebServices, request: web.Request, query: Line
                 log.error("a stream of lines failed", exc_info=error)
             raise ConnectionResetError("a stream of lines was cut off") from error
         raise
+    finally:
+        intake.release()
     return response
 
 
@@ -193,10 +209,16 @@ class _Storing:
     """Reads one stream to its end, or to the point where it is refused, and stores its events."""
 
     def __init__(
-        self, services: WebServices, request: web.Request, room: Room, waiting: "asyncio.Queue[Portion | None]"
+        self,
+        services: WebServices,
+        request: web.Request,
+        room: Room,
+        waiting: "asyncio.Queue[Portion | None]",
+        intake: LineIntake,
     ) -> None:
         self._services = services
         self._content = request.content
+        self._intake = intake
         self._room = room
         self._source = source_of(room.name)
         self._waiting = waiting
@@ -207,16 +229,22 @@ class _Storing:
         self._stopped_at: int | None = None
 
     async def run(self) -> None:
+        lines, data = self._lines, b""
         try:
-            while data := await self._content.readany():
+            while data := await self._intake.read():
                 self._read_bytes += len(data)
                 check_expansion(self._content, self._read_bytes, LINES_BYTES_MAX)
                 for piece in _pieces(data):
-                    await self._store(self._lines.feed(piece))
-            await self._store(self._lines.end())
+                    await self._store(lines.feed(piece))
+                await self._intake.hold(lines.next_number, lines.begun_bytes)
+            await self._store(lines.end())
         except Refusal as refusal:
-            number = self._stopped_at or self._lines.next_number
+            number = self._stopped_at or lines.next_number
             await self._waiting.put(Portion([number], (), {number: refusal}))
+        finally:
+            # A task group's traceback keeps this frame, in a reference cycle, until a garbage collection comes by.
+            lines.clear()
+            data = b""
 
     async def _store(self, found: Sequence[Line]) -> None:
         if self._room.partition.is_leaving or self._room.partition.is_forgotten:
@@ -234,7 +262,7 @@ class _Storing:
             await asyncio.sleep(0)
 
     def _count_refused(self, portion: Portion) -> None:
-        self._refused_in_a_row = 0 if portion.events else self._refused_in_a_row + len(portion.failures)
+        self._refused_in_a_row = 0 if portion.has_events else self._refused_in_a_row + len(portion.failures)
         if self._refused_in_a_row >= REFUSED_IN_A_ROW_MAX:
             self._stopped_at = portion.numbers[-1] + 1
             raise Refusal(
@@ -336,7 +364,7 @@ class _Sender:
     async def run(self, waiting: "asyncio.Queue[Portion | None]") -> None:
         """Until None comes. Raises TimeoutError when the client takes no answers, ConnectionError when it is gone."""
         while (portion := await waiting.get()) is not None:
-            text = self._answers(portion, await portion.outcome if portion.events else None)
+            text = self._answers(portion, await portion.outcome if portion.has_events else None)
             if text:
                 await self._write(text)
         if not self._is_telling_all:

@@ -8,7 +8,8 @@ from aiohttp import web
 
 from kwire.web.bodies import check_is_json, raw_body_of
 from kwire.web.errors import BodyTooLarge
-from kwire.web.rooms.commands import History, Publish, Unsubscribe, decode_command, result_of
+from kwire.web.large_answers import stream_answer
+from kwire.web.rooms.commands import History, Publish, Unsubscribe, decode_command, history_parts, result_of
 from kwire.web.rooms.events import HistoryPage, Stored
 from kwire.web.route import JSON, Answer, AnyOf, Route
 from kwire.web.services import WebServices
@@ -20,7 +21,7 @@ class Unsubscribed(msgspec.Struct, kw_only=True):
     success: bool
 
 
-async def run_command(services: WebServices, request: web.Request) -> web.Response:
+async def run_command(services: WebServices, request: web.Request) -> web.StreamResponse:
     check_is_json(request)
     raw = await raw_body_of(request)
     # As on the socket: decoding is one step that cannot be interrupted.
@@ -28,6 +29,8 @@ async def run_command(services: WebServices, request: web.Request) -> web.Respon
     if len(raw) > limit:
         raise BodyTooLarge(f"a command may have {limit} bytes", limit=limit)
     command = decode_command(raw)
+    if isinstance(command, History):
+        return await stream_answer(request, await history_parts(services, command.payload), JSON)
     return web.Response(body=await result_of(services, command), content_type=JSON)
 
 

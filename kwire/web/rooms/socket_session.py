@@ -7,12 +7,16 @@ subscribes and then publishes sees the event. Reading stops while commands wait,
 unanswered, and while the client takes nothing. Of what came at once so much is taken in one turn of the loop, so that
 one client's flood holds up nobody else. A close, whoever wants it, comes behind the answers to what was asked before;
 nothing comes behind a close.
+
+A large history is sent as one message in several frames, the next when the client has taken those before; events and
+answers wait until the message ends.
 """
 
 import asyncio
 import logging
 from collections import deque
 from collections.abc import Coroutine
+from contextlib import aclosing
 from functools import partial
 from typing import Any
 
@@ -27,6 +31,7 @@ from kwire.broker.subscriptions.portions import Portion
 from kwire.errors import KafkaError, RoomNotFound, StreamError, SubscriptionFailed
 from kwire.web.errors import BadRequest, Refusal, error_body
 from kwire.web.event_json import new_event, source_of
+from kwire.web.large_answers import PIECE_BYTES
 from kwire.web.rooms.commands import (
     NO_ID,
     History,
@@ -37,7 +42,7 @@ from kwire.web.rooms.commands import (
     SubscribePayload,
     UnsubscribePayload,
     decode_command,
-    history_result,
+    history_parts,
     options_of,
     publish_result,
     request_id_of,
@@ -48,6 +53,7 @@ from kwire.web.services import WebServices
 from kwire.web.socket_frames import (
     BINARY,
     CLOSE,
+    CONTINUATION,
     GOING_AWAY,
     PING,
     PONG,
@@ -75,9 +81,9 @@ _encode = Encoder().encode
 class SocketSession:
     """One connection: a session for the connection's bytes, and a sink for its subscriptions."""
 
-    __slots__ = ("_call_soon", "_goodbye", "_is_busy", "_is_closing", "_is_deaf", "_is_lost", "_is_open",
-                 "_is_reading_on", "_is_single", "_outlet", "_reader", "_ready", "_services", "_subscriptions", "_task",
-                 "_unanswered", "_upkeep", "_waiting")  # fmt: skip
+    __slots__ = ("_call_soon", "_goodbye", "_is_busy", "_is_closing", "_is_deaf", "_is_inside_message", "_is_lost",
+                 "_is_open", "_is_reading_on", "_is_single", "_outlet", "_reader", "_ready", "_services",
+                 "_subscriptions", "_task", "_unanswered", "_until_writable", "_upkeep", "_waiting")  # fmt: skip
 
     _outlet: Outlet
 
@@ -102,6 +108,10 @@ class SocketSession:
         # The client has said its last word.
         self._is_deaf = False
         self._is_reading_on = False
+        # Frames of a message were sent, but not its last.
+        self._is_inside_message = False
+        # Set while the rest of a message waits for the client to take what was sent of it.
+        self._until_writable: asyncio.Future[None] | None = None
         self._upkeep = SocketUpkeep(services)
 
     def open(self, outlet: Outlet) -> "SocketSession":
@@ -238,9 +248,13 @@ class SocketSession:
         try:
             await work
         except Exception as error:
-            if not isinstance(error, StreamError | KafkaError | Refusal):
+            if not isinstance(error, StreamError | KafkaError | Refusal | ConnectionError):
                 log.exception("a command failed")
-            self._send_error(request_id, error)
+            if self._is_inside_message:
+                # Only a broken connection tells that a message has no end.
+                self._outlet.abort()
+            else:
+                self._send_error(request_id, error)
         self._is_busy, self._task = False, None
         self._go_on()
 
@@ -289,9 +303,49 @@ class SocketSession:
         self._send_result(request_id, b'{"success":true}' if subscription is not None else b'{"success":false}')
 
     async def _history(self, request_id: Raw, payload: HistoryPayload) -> None:
-        self._send_result(request_id, await history_result(self._services, payload))
+        parts = await history_parts(self._services, payload)
+        pending = [b'{"result":' if request_id is NO_ID else b'{"request_id":%b,"result":' % bytes(request_id)]
+        size_bytes = 0
+        async with aclosing(parts):
+            async for part in parts:
+                pending.append(part)
+                size_bytes += len(part)
+                if size_bytes > PIECE_BYTES:
+                    data, size_bytes = b"".join(pending), 0
+                    pending.clear()
+                    await self._send_frame(data)
+        pending.append(b"}")
+        data = b"".join(pending)
+        if self._is_inside_message:
+            self._end_message(data)
+        else:
+            self._send(text_frame(data))
 
     # --- what the client gets
+
+    async def _send_frame(self, data: bytes) -> None:
+        """Begin or continue a message; returns when the client has taken most of it, raises when it is gone."""
+        if not self._is_closing and not self._is_lost:
+            opcode = CONTINUATION if self._is_inside_message else TEXT
+            self._flush()
+            self._is_inside_message = True
+            self._outlet.write(frame(opcode, data, is_final=False))
+            if not self._outlet.is_writable:
+                self._until_writable = asyncio.get_running_loop().create_future()
+                await self._until_writable
+        if self._is_closing or self._is_lost:
+            raise ConnectionResetError("the client is gone")
+
+    def _end_message(self, data: bytes) -> None:
+        self._outlet.write(frame(CONTINUATION, data))
+        self._is_inside_message = False
+        self._flush()
+        self._resume_subscriptions()
+
+    def _go_on_with_message(self) -> None:
+        waiter, self._until_writable = self._until_writable, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
 
     def _send_result(self, request_id: Raw, result: bytes) -> None:
         if request_id is NO_ID:
@@ -312,13 +366,13 @@ class SocketSession:
 
     def _flush(self) -> None:
         ready = self._ready
-        if ready:
+        if ready and not self._is_inside_message:
             self._ready = []
             self._outlet.write(ready[0] if len(ready) == 1 else b"".join(ready))
             self._turn_reading()
 
     def is_writable(self) -> bool:
-        return self._is_open and self._outlet.is_writable
+        return self._is_open and self._outlet.is_writable and not self._is_inside_message
 
     def send_events(self, subscription: Subscription, portion: Portion) -> None:
         if self._ready:
@@ -328,9 +382,8 @@ class SocketSession:
     def send_mark(self, subscription: Subscription, mark: Mark) -> None:
         if not self._is_open or self._is_lost or self._is_closing:
             return
-        if self._ready:
-            self._flush()
-        self._outlet.write(socket_mark(subscription.name, mark))
+        self._ready.append(socket_mark(subscription.name, mark))
+        self._flush()
         if type(mark) is Closed:
             if self._subscriptions.get(subscription.name) is subscription:
                 del self._subscriptions[subscription.name]
@@ -341,9 +394,13 @@ class SocketSession:
     # --- how fast, how long
 
     def writable(self) -> None:
+        self._go_on_with_message()
+        self._resume_subscriptions()
+        self._go_on()
+
+    def _resume_subscriptions(self) -> None:
         for subscription in tuple(self._subscriptions.values()):
             subscription.resume()
-        self._go_on()
 
     def _may_read(self) -> bool:
         return (
@@ -379,6 +436,7 @@ class SocketSession:
     def _close(self, code: int, reason: str) -> None:
         """Say the last word, and wait for the client's."""
         self._flush()
+        self._ready.clear()
         self._is_closing = True
         self._drop_everything()
         self._outlet.write(close_frame(code, reason))
@@ -389,6 +447,7 @@ class SocketSession:
         self._drop_everything()
 
     def _drop_everything(self) -> None:
+        self._go_on_with_message()
         self._waiting.clear()
         for subscription in self._subscriptions.values():
             subscription.close()

@@ -22,7 +22,7 @@ from aiohttp import web
 from kwire.broker.events.counting_back import offset_of_last
 from kwire.broker.events.event import EMPTY, TYPE_BYTES_MAX, Event, NewEvent, checked_json, record_of
 from kwire.broker.events.publishing import Outcome
-from kwire.broker.events.reading import PORTION_BYTES, EventReader, NeedsDisk, newest_offset, oldest_offset
+from kwire.broker.events.reading import EventReader, NeedsDisk, newest_offset, oldest_offset
 from kwire.broker.partition import Partition
 from kwire.broker.topics import Topic
 from kwire.errors import InvalidEvent, KafkaError, OffsetOutOfRange
@@ -30,6 +30,8 @@ from kwire.web.bodies import check_is_json, checked_and_decoded, json_answer, ra
 from kwire.web.body_bounds import check_events, check_objects
 from kwire.web.errors import BadRequest, ErrorFacts, error_body
 from kwire.web.event_json import Metadata
+from kwire.web.large_answers import Parts, PartSizes, stream_answer
+from kwire.web.memory import MemoryExhausted
 from kwire.web.route import JSON, Answer, AnyOf, Route
 from kwire.web.services import WebServices
 from kwire.web.topics.lookup import PARTITION, TOPIC, find_partition, find_topic
@@ -233,35 +235,52 @@ def _outcome(partition_id: int, outcome: Outcome, at: int) -> EventOutcome:
 # --- consume
 
 
-async def consume(services: WebServices, request: web.Request) -> web.Response:
+async def consume(services: WebServices, request: web.Request) -> web.StreamResponse:
     check_enabled(services)
     asked = await optional_body_of(request, Consume)
     topic = find_topic(services, request)
     partition = find_partition(topic, request)
-    reader = EventReader(partition, await _start(services, partition, asked.from_offset))
-    portions: list[bytes] = []
+    start = await _start(services, partition, asked.from_offset)
+    return await stream_answer(request, _consumed(services, topic, partition, start, asked.limit), JSON)
+
+
+async def _consumed(services: WebServices, topic: Topic, partition: Partition, start: int, limit: int) -> Parts:
+    """A `Consumed` as JSON, in parts."""
+    front = msgspec.json.encode({"topic": topic.name, "partition_id": partition.index, "events": []})[:-2]
+    reader = EventReader(partition, start)
+    sizes = PartSizes(services.memory)
+    next_offset = start
     count = bytes_taken = 0
-    while count < asked.limit and bytes_taken < CONSUME_BYTES_MAX:
-        try:
-            bytes_left = CONSUME_BYTES_MAX - bytes_taken
-            events = reader.read(min(EVENTS_PER_TURN, asked.limit - count), min(PORTION_BYTES, bytes_left))
-        except (KafkaError, OffsetOutOfRange):
-            # Retention may overtake a reader, and a place may be damaged: what came before it is told first.
-            if count:
+    try:
+        while count < limit and bytes_taken < CONSUME_BYTES_MAX:
+            try:
+                bytes_max = min(await sizes.next_bytes_max(), CONSUME_BYTES_MAX - bytes_taken)
+                events = reader.read(min(EVENTS_PER_TURN, limit - count), bytes_max)
+                if not isinstance(events, NeedsDisk):
+                    sizes.check(events)
+            except (KafkaError, OffsetOutOfRange, MemoryExhausted):
+                # Retention may overtake a reader, and a place may be damaged: what came before it is answered first.
+                if count:
+                    break
+                raise
+            if isinstance(events, NeedsDisk):
+                await services.reads.do([events.warm_up])
+                continue
+            next_offset = reader.next_offset
+            if not events:
                 break
-            raise
-        if isinstance(events, NeedsDisk):
-            await services.reads.do([events.warm_up])
-            continue
-        if not events:
-            break
-        count += len(events)
-        bytes_taken += sum(one.size_bytes for one in events)
-        portions.append(msgspec.json.encode([shown_event(topic.name, partition.index, one) for one in events])[1:-1])
-        await asyncio.sleep(0)
-    head = msgspec.json.encode({"topic": topic.name, "partition_id": partition.index, "events": []})[:-2]
-    tail = b'],"next_offset":%d,"count":%d}' % (reader.next_offset, count)
-    return web.Response(body=b"".join((head, b",".join(portions), tail)), content_type="application/json")
+            count += len(events)
+            bytes_taken += sum(one.size_bytes for one in events)
+            part = front + msgspec.json.encode([shown_event(topic.name, partition.index, one) for one in events])[1:-1]
+            # A client that does not take the part holds it, and not the events as well.
+            del events
+            reader.put_down()
+            yield part
+            front = b","
+            await asyncio.sleep(0)
+    finally:
+        sizes.release()
+    yield b'%b],"next_offset":%d,"count":%d}' % (front if front != b"," else b"", next_offset, count)
 
 
 async def _start(services: WebServices, partition: Partition, from_offset: int | None) -> int:

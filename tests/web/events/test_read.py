@@ -119,7 +119,7 @@ async def test_it_is_read_backwards_and_the_last_event_alone(tmp_path: Path) -> 
 async def test_large_events_end_a_page_early_and_nothing_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "PORTION_BYTES", 10_000)
+    monkeypatch.setattr("kwire.web.large_answers.PART_BYTES", 10_000)
     monkeypatch.setattr(reading, "PAGE_BYTES_MAX", 30_000)
     async with http_node(tmp_path) as http:
         await make_topics(http.node, "a")

@@ -18,9 +18,11 @@ from kwire.broker.subscriptions import Subscriptions
 from kwire.coordinator.web_groups import WebGroups, defaults_of
 from kwire.metrics import StreamMetrics
 from kwire.server.takeover import TakeOvers
+from kwire.web.body_reading import INTAKE, Intake
 from kwire.web.door import door_of
 from kwire.web.groups import consumer_groups
 from kwire.web.groups import stream as group_stream
+from kwire.web.memory import HttpMemory
 from kwire.web.safety import Guard
 from tests.support.node import QuietNode
 
@@ -162,7 +164,9 @@ async def groups_port(directory: Path, *settings: str) -> AsyncIterator[Port]:
             take_over=TakeOvers(metrics, SEND_TIMEOUT_MS, SEND_TIMEOUT_MS),
         )
         guard = Guard(node.config.web.origins, True)
-        app = web.Application(client_max_size=node.config.web.body_bytes_max, middlewares=[door_of(guard)])
+        memory = HttpMemory(node.config.web.memory_bytes_max, node.config.web.memory_wait_ms)
+        app = web.Application(client_max_size=node.config.web.body_bytes_max, middlewares=[door_of(guard, memory)])
+        app[INTAKE] = Intake.of(memory, node.config.web)
         for route in ROUTES:
             app.router.add_route(route.method, route.path, partial(route.handle, services))  # type: ignore[arg-type]
         async with TestClient(TestServer(app)) as client:

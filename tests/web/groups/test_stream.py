@@ -12,7 +12,7 @@ import pytest
 
 from kwire.broker.record_deletion import Deletion, delete_records
 from kwire.server import takeover
-from kwire.server.takeover import TakeOvers
+from kwire.server.takeover import TakenConnection
 from kwire.web.groups.stream import GroupStream
 from tests.support.node import in_uvloop
 from tests.support.transactions import TransactionalProducer
@@ -441,14 +441,14 @@ async def test_a_partition_that_goes_while_its_reader_takes_nothing_is_read_agai
 def sweeps(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Counts the sweeps over taken connections, which follow each other quickly."""
     counts: Counter[str] = Counter()
-    sweep = TakeOvers._sweep
+    tick = TakenConnection.tick
 
-    def counted(take_over: TakeOvers) -> None:
-        sweep(take_over)
+    def counted(connection: TakenConnection, now: float) -> None:
+        tick(connection, now)
         counts["done"] += 1
 
     monkeypatch.setattr(takeover, "SWEEP_SECONDS", 0.02)
-    monkeypatch.setattr(TakeOvers, "_sweep", counted)
+    monkeypatch.setattr(TakenConnection, "tick", counted)
     return counts
 
 

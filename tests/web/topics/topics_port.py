@@ -16,7 +16,9 @@ from aiohttp.test_utils import TestClient, TestServer
 from kwire.broker.events.partitioning import Partitioner
 from kwire.broker.events.publishing import Publisher
 from kwire.broker.retention import Retention
+from kwire.web.body_reading import INTAKE, Intake
 from kwire.web.door import door_of
+from kwire.web.memory import HttpMemory
 from kwire.web.proxy import metadata as proxy_metadata
 from kwire.web.proxy import produce as proxy_produce
 from kwire.web.safety import Guard
@@ -87,7 +89,9 @@ class Port:
 async def topics_port(directory: Path, *settings: str) -> AsyncIterator[Port]:
     with QuietNode(directory, *settings) as node:
         retention = Retention(node.topics, node.clock, run_now, 300_000, node.store, node.files)
+        memory = HttpMemory(node.config.web.memory_bytes_max, node.config.web.memory_wait_ms)
         services = SimpleNamespace(
+            memory=memory,
             topics=node.topics,
             config=node.config,
             clock=node.clock,
@@ -97,7 +101,8 @@ async def topics_port(directory: Path, *settings: str) -> AsyncIterator[Port]:
             keepers=SimpleNamespace(retention=retention),
         )
         guard = Guard(node.config.web.origins, True)
-        app = web.Application(client_max_size=node.config.web.body_bytes_max, middlewares=[door_of(guard)])
+        app = web.Application(client_max_size=node.config.web.body_bytes_max, middlewares=[door_of(guard, memory)])
+        app[INTAKE] = Intake.of(memory, node.config.web)
         for route in ROUTES:
             app.router.add_route(route.method, route.path, partial(route.handle, services))  # type: ignore[arg-type]
         async with TestClient(TestServer(app)) as client:

@@ -1,0 +1,45 @@
+"""Returning freed memory to the operating system.
+
+Bodies and answers come and go in pieces of all sizes, so glibc's heap keeps most of what a burst of them took. After a
+burst it is asked to return the free pages, in a thread: that takes some milliseconds.
+"""
+
+import asyncio
+import ctypes
+from collections.abc import Callable
+
+from kwire.web.memory import HttpMemory
+
+CHECK_SECONDS = 5.0
+# Bytes that were held and given back since the last time; less is not worth it.
+BURST_BYTES = 16 * 1024 * 1024
+
+
+class FreeMemory:
+    """Watches the memory of the HTTP port and trims the heap after bursts. Does nothing where there is no glibc."""
+
+    def __init__(self, memory: HttpMemory) -> None:
+        self._memory = memory
+        self._trim = _malloc_trim()
+        self._freed_bytes = 0
+        self._loop = asyncio.get_running_loop()
+        self._trimming: asyncio.Future[object] | None = None
+        self._timer = self._loop.call_later(CHECK_SECONDS, self._check)
+
+    def close(self) -> None:
+        self._timer.cancel()
+
+    def _check(self) -> None:
+        freed_bytes = self._memory.freed_bytes
+        if self._trim is not None and freed_bytes - self._freed_bytes >= BURST_BYTES:
+            self._freed_bytes = freed_bytes
+            # The reference keeps the future until it is done.
+            self._trimming = self._loop.run_in_executor(None, self._trim, 0)
+        self._timer = self._loop.call_later(CHECK_SECONDS, self._check)
+
+
+def _malloc_trim() -> Callable[[int], object] | None:
+    try:
+        return ctypes.CDLL(None).malloc_trim
+    except (OSError, AttributeError):
+        return None
