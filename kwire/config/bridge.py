@@ -67,7 +67,7 @@ class WebConfig(NamedTuple):
     memory_bytes_max: int
     memory_wait_ms: int
     receive_timeout_ms: int
-    receive_bytes_per_second_min: int
+    receive_rate_min: int
 
     @property
     def is_open_to_all_origins(self) -> bool:
@@ -158,5 +158,5 @@ def web_config(values: Values) -> WebConfig:
         memory_bytes_max=memory_bytes_max,
         memory_wait_ms=values.number("kwire.http.memory.wait.ms"),
         receive_timeout_ms=values.number("kwire.http.receive.timeout.ms"),
-        receive_bytes_per_second_min=values.number("kwire.http.receive.min.bytes.per.second"),
+        receive_rate_min=values.number("kwire.http.receive.rate.min"),
     )

@@ -256,15 +256,16 @@ WEB_SETTINGS = (
         "kwire.http.receive.timeout.ms",
         Kind.LONG,
         30_000,
-        "Time that a request body may take, besides the time of kwire.http.receive.min.bytes.per.second; then the "
-        "request is answered 408.",
+        "Time over which kwire.http.receive.rate.min is measured; a body that brings less, and is not complete, is "
+        "answered 408.",
         at_least(1),
     ),
     Setting(
-        "kwire.http.receive.min.bytes.per.second",
+        "kwire.http.receive.rate.min",
         Kind.LONG,
         16_384,
-        "Slowest pace at which a request body may come. While other requests wait for memory it is 256 KiB per second.",
+        "Bytes per second with which a request body has to arrive. While other requests wait for "
+        "kwire.http.memory.bytes it is 256 KiB per second, measured over 2 seconds.",
         at_least(1),
     ),
     Setting(

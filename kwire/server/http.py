@@ -28,6 +28,7 @@ class HttpServer:
         self._take_over = services.take_over
         config, network = services.config.web, services.config.network
         self._backlog = network.backlog
+        self.memory = services.memory
         self._free_memory = FreeMemory(services.memory)
         self._connections = HttpConnections(
             services.http_metrics,

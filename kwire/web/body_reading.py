@@ -1,8 +1,8 @@
 """Receiving a request's body: within the bound on its size, counted in the port's memory, at a minimum pace.
 
-A body that stops coming would hold its memory for good. It may pause for `kwire.http.receive.timeout.ms` in all, and
-gains more time with every byte, at `kwire.http.receive.min.bytes.per.second`. While other requests wait for memory both
-are stricter: SHORT_TIMEOUT_S and SHORT_BYTES_PER_SECOND. A body that is too slow is answered 408.
+A body that stops coming would hold its memory for good. So within each `kwire.http.receive.timeout.ms` it has to bring
+at least `kwire.http.receive.rate.min` bytes per second, or be complete. While other requests wait for memory the rule
+is stricter: SHORT_TIMEOUT_S and SHORT_RATE_MIN. A body that is too slow is answered 408.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from kwire.web.errors import BadRequest, BodyTooLarge, Refusal
 from kwire.web.memory import UNCOUNTED_BYTES, HttpMemory, Lease
 
 SHORT_TIMEOUT_S = 2.0
-SHORT_BYTES_PER_SECOND = 256 * 1024
+SHORT_RATE_MIN = 256 * 1024
 # The first step of a body whose length is not declared; every further step doubles what is held.
 FIRST_STEP_BYTES = 64 * 1024
 
@@ -26,11 +26,11 @@ class Intake(NamedTuple):
 
     memory: HttpMemory
     timeout_s: float
-    bytes_per_second_min: int
+    rate_min: int
 
     @classmethod
     def of(cls, memory: HttpMemory, config: WebConfig) -> "Intake":
-        return cls(memory, config.receive_timeout_ms / 1000, config.receive_bytes_per_second_min)
+        return cls(memory, config.receive_timeout_ms / 1000, config.receive_rate_min)
 
 
 INTAKE: web.AppKey[Intake] = web.AppKey("kwire.intake")
@@ -38,36 +38,56 @@ INTAKE: web.AppKey[Intake] = web.AppKey("kwire.intake")
 BODY_LEASE = web.RequestKey("kwire.body_lease", Lease)
 
 
+class _Window:
+    """Until `deadline`, `missing_bytes` more have to come; then the next window begins."""
+
+    __slots__ = ("_rate_min", "_timeout_s", "deadline", "missing_bytes")
+
+    def __init__(self, timeout_s: float, rate_min: int, now: float) -> None:
+        self._timeout_s = timeout_s
+        self._rate_min = rate_min
+        self.begin(now)
+
+    def begin(self, now: float) -> None:
+        self.deadline = now + self._timeout_s
+        self.missing_bytes = self._timeout_s * self._rate_min
+
+    def received(self, count: int, now: float) -> None:
+        self.missing_bytes -= count
+        if self.missing_bytes <= 0:
+            self.begin(now)
+
+
 class Pace:
     """The time by which more of a body has to have come."""
 
-    __slots__ = ("_bytes_per_second_min", "_loop", "_memory", "_received_bytes", "_short", "_since", "_timeout_s")
+    __slots__ = ("_loop", "_memory", "_short", "_window")
 
     def __init__(self, intake: Intake) -> None:
-        self._memory, self._timeout_s, self._bytes_per_second_min = intake
         self._loop = asyncio.get_running_loop()
-        self.begin()
+        self._memory, timeout_s, rate_min = intake
+        self._window = _Window(timeout_s, rate_min, self._loop.time())
+        # The window of the stricter rule, while others wait for memory.
+        self._short: _Window | None = None
 
     def begin(self) -> None:
         """Time runs from now on; what came before does not count."""
-        self._since = self._loop.time()
-        self._received_bytes = 0
-        # When memory became short, and what had come by then: the stricter pace counts from there on.
-        self._short: tuple[float, int] | None = None
+        self._window.begin(self._loop.time())
+        self._short = None
 
     def received(self, count: int) -> None:
-        self._received_bytes += count
+        now = self._loop.time()
+        self._window.received(count, now)
+        if self._short is not None:
+            self._short.received(count, now)
 
     def deadline(self) -> float:
-        received_bytes = self._received_bytes
-        deadline = self._since + self._timeout_s + received_bytes / self._bytes_per_second_min
         if not self._memory.is_short:
             self._short = None
-            return deadline
+            return self._window.deadline
         if self._short is None:
-            self._short = self._loop.time(), received_bytes
-        since, before_bytes = self._short
-        return min(deadline, since + SHORT_TIMEOUT_S + (received_bytes - before_bytes) / SHORT_BYTES_PER_SECOND)
+            self._short = _Window(SHORT_TIMEOUT_S, SHORT_RATE_MIN, self._loop.time())
+        return min(self._window.deadline, self._short.deadline)
 
 
 async def paced_read(content: StreamReader, lease: Lease, pace: Pace) -> bytes:

@@ -22,9 +22,9 @@ log = logging.getLogger("kwire.web")
 
 PIECE_BYTES = 64 * 1024
 # What an answer holds besides the part that is being sent: the piece and what the transport has not sent.
-SENDING_BYTES = 3 * PIECE_BYTES
+SENDING_BYTES = 2 * PIECE_BYTES
 # What is read ahead of the client: normally, and while memory is short.
-PART_BYTES = 256 * 1024
+PART_BYTES = 128 * 1024
 SHORT_PART_BYTES = 32 * 1024
 
 Parts = AsyncGenerator[bytes, None]
@@ -73,14 +73,14 @@ async def stream_answer(
                 if request.method == hdrs.METH_HEAD:
                     continue
                 if response is not None:
-                    await _write(response, part)
+                    await _write(request, response, part)
                     continue
                 pending.append(part)
                 if size_bytes > PIECE_BYTES:
                     response = await _begun(request, content_type, headers)
                     part = b"".join(pending)
                     pending.clear()
-                    await _write(response, part)
+                    await _write(request, response, part)
         except BaseException as error:
             if response is None:
                 raise
@@ -122,17 +122,16 @@ async def send_in_pieces(request: web.Request, answer: web.Response, memory: Htt
         response = web.StreamResponse(status=answer.status, reason=answer.reason, headers=answer.headers)
         response.content_length = len(body)
         await response.prepare(request)
-        await _write(response, body)
+        await _write(request, response, body)
         await response.write_eof()
     finally:
         lease.release()
     return response
 
 
-async def _write(response: web.StreamResponse, data: bytes) -> None:
-    if len(data) <= PIECE_BYTES:
-        await response.write(data)
-        return
+async def _write(request: web.Request, response: web.StreamResponse, data: bytes) -> None:
+    """Send, piece by piece; returns when the transport holds less than a piece."""
     for start in range(0, len(data), PIECE_BYTES):
         # A copy: a view would keep all of it until the transport has sent this piece.
         await response.write(data[start : start + PIECE_BYTES])
+        await request.writer.drain()

@@ -33,6 +33,7 @@ GOING_AWAY = 1001
 PROTOCOL_ERROR = 1002
 NO_CODE = 1005
 BAD_DATA = 1007
+TOO_SLOW = 1008
 TOO_BIG = 1009
 TRY_AGAIN_LATER = 1013
 
@@ -86,15 +87,18 @@ def unmasked(mask: bytes, payload: bytearray) -> bytearray:
 class FrameReader:
     """Puts messages together. `failure` is set once a rule was broken; nothing is read any more then.
 
-    `is_behind`: of what came there is more to take; feed it nothing to go on.
+    `is_behind`: of what came there is more to take; feed it nothing to go on. `message_count` messages were whole,
+    `held_bytes` of the next one are kept.
     """
 
-    __slots__ = ("_begun", "_bytes_max", "_kind", "_missing_bytes", "_parts", "failure", "is_behind")
+    __slots__ = ("_begun", "_bytes_max", "_kind", "_missing_bytes", "_parts", "failure", "held_bytes", "is_behind",
+                 "message_count")  # fmt: skip
 
     def __init__(self, message_bytes_max: int) -> None:
         self._bytes_max = message_bytes_max
         self.failure: Failure | None = None
         self.is_behind = False
+        self.held_bytes = self.message_count = 0
         # What came of a frame that is not whole yet, and how much must come before it is worth looking again.
         self._parts: list[bytes] = []
         self._missing_bytes = 0
@@ -109,6 +113,7 @@ class FrameReader:
             return found
         if self._parts:
             self._parts.append(data)
+            self.held_bytes += len(data)
             self._missing_bytes -= len(data)
             if self._missing_bytes > 0:
                 if len(self._parts) >= PARTS_MAX:
@@ -151,6 +156,7 @@ class FrameReader:
                 if not self._take(first, payload, found):
                     return found
             elif payload.isascii() or self._is_text(payload):
+                self.message_count += 1
                 found.append((TEXT, payload))
             else:
                 return found
@@ -158,6 +164,7 @@ class FrameReader:
             self._parts = [data[position:]] if position else [data]
             self._missing_bytes = missing
         self.is_behind = not missing and position < end
+        self.held_bytes = end - position if self._begun is None else end - position + len(self._begun)
         return found
 
     def _may_come(self, first: int, length: int) -> bool:
@@ -195,6 +202,7 @@ class FrameReader:
             whole, self._begun = self._begun, None
             if self._kind == TEXT and not self._is_text(whole):
                 return False
+            self.message_count += 1
             found.append((self._kind, whole))
         return True
 
@@ -206,10 +214,15 @@ class FrameReader:
         return True
 
     def _fail(self, code: int, reason: str) -> bool:
-        self.failure = Failure(code, reason)
-        self._parts, self._begun = [], None
-        self.is_behind = False
+        self.give_up(Failure(code, reason))
         return False
+
+    def give_up(self, failure: Failure) -> None:
+        """Read nothing more, and forget what is held."""
+        self.failure = failure
+        self._parts, self._begun = [], None
+        self.held_bytes = 0
+        self.is_behind = False
 
 
 def frame(opcode: int, payload: bytes, *, is_final: bool = True) -> bytes:

@@ -13,6 +13,7 @@ from kwire.config import load
 from kwire.metrics import StreamMetrics
 from kwire.web.events.encodings import ALL_FORMS
 from kwire.web.events.listening_socket import ListeningSocket
+from kwire.web.memory import HttpMemory
 from kwire.web.rooms.socket_session import SocketSession
 from kwire.web.rooms.subscribe import NDJSON_FORM, RoomStream
 from kwire.web.streaming import TICK_SECONDS, Session
@@ -43,7 +44,9 @@ def listening_session(services: Any, wire: Wire) -> Session:
 async def test_a_silent_client_is_asked_every_ten_seconds_and_removed_after_thirty(
     tmp_path: Path, opened: Callable[[Any, Wire], Session]
 ) -> None:
-    services = SimpleNamespace(config=load(data_dir=str(tmp_path)), stream_metrics=StreamMetrics())
+    services = SimpleNamespace(
+        config=load(data_dir=str(tmp_path)), stream_metrics=StreamMetrics(), memory=HttpMemory(1_000_000, 0)
+    )
     wire = Wire()
     session = opened(services, wire)
     wire.written.clear()

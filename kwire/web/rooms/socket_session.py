@@ -32,6 +32,7 @@ from kwire.errors import KafkaError, RoomNotFound, StreamError, SubscriptionFail
 from kwire.web.errors import BadRequest, Refusal, error_body
 from kwire.web.event_json import new_event, source_of
 from kwire.web.large_answers import PIECE_BYTES
+from kwire.web.memory import UNCOUNTED_BYTES
 from kwire.web.rooms.commands import (
     NO_ID,
     History,
@@ -66,6 +67,7 @@ from kwire.web.socket_frames import (
     frame,
     text_frame,
 )
+from kwire.web.socket_intake import MessageIntake
 from kwire.web.socket_upkeep import SocketUpkeep
 from kwire.web.streaming import Outlet
 
@@ -82,7 +84,7 @@ class SocketSession:
     """One connection: a session for the connection's bytes, and a sink for its subscriptions."""
 
     __slots__ = ("_call_soon", "_goodbye", "_is_busy", "_is_closing", "_is_deaf", "_is_inside_message", "_is_lost",
-                 "_is_open", "_is_reading_on", "_is_single", "_outlet", "_reader", "_ready", "_services",
+                 "_is_open", "_is_reading_on", "_is_single", "_message", "_outlet", "_reader", "_ready", "_services",
                  "_subscriptions", "_task", "_unanswered", "_until_writable", "_upkeep", "_waiting")  # fmt: skip
 
     _outlet: Outlet
@@ -113,6 +115,7 @@ class SocketSession:
         # Set while the rest of a message waits for the client to take what was sent of it.
         self._until_writable: asyncio.Future[None] | None = None
         self._upkeep = SocketUpkeep(services)
+        self._message = MessageIntake(services)
 
     def open(self, outlet: Outlet) -> "SocketSession":
         self._outlet = outlet
@@ -160,8 +163,18 @@ class SocketSession:
         if self._reader.failure is not None and not self._is_deaf:
             self._services.stream_metrics.closed_violating += 1
             self._hear_no_more(self._reader.failure)
+        elif self._reader.held_bytes > UNCOUNTED_BYTES:
+            self._check_message(asyncio.get_running_loop().time())
         self._leave_if_done()
         self._turn_reading()
+
+    def _check_message(self, now: float) -> None:
+        """End the connection if the message that is on its way in comes too slowly, or if there is no room for it."""
+        failure = self._message.check(now, self._reader, self._may_read())
+        if failure is not None and not self._is_deaf:
+            self._reader.give_up(failure)
+            self._message.release()
+            self._hear_no_more(failure)
 
     def _read_on(self) -> None:
         """Take more of what came, if nothing has changed meanwhile."""
@@ -425,6 +438,8 @@ class SocketSession:
             self._upkeep.tick_closing(now, self._outlet)
         else:
             self._upkeep.tick_open(now, self._outlet, is_read_from=not self._waiting)
+            self._check_message(now)
+            self._leave_if_done()
 
     def stop(self) -> None:
         """Subscriptions have been told already; what was begun is answered, what waits is not."""
@@ -444,6 +459,7 @@ class SocketSession:
 
     def lost(self) -> None:
         self._is_lost = True
+        self._message.release()
         self._drop_everything()
 
     def _drop_everything(self) -> None:
