@@ -256,6 +256,7 @@ class Node:
         from kwire.server.takeover import TakeOvers
         from kwire.web.groups.reports import GroupReports
         from kwire.web.memory import HttpMemory
+        from kwire.web.page_turns import PageTurns
         from kwire.web.services import WebServices
 
         topics, groups, clock = services.topics, services.groups, services.clock
@@ -285,6 +286,7 @@ class Node:
             ),
             http_metrics=HttpMetrics(),
             memory=HttpMemory(self.config.web.memory_bytes_max, self.config.web.memory_wait_ms),
+            page_turns=PageTurns(),
             transactions=services.transactions,
             event_store=self.event_store,
             event_topics=self.event_topics,

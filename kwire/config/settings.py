@@ -95,7 +95,12 @@ _NETWORK = (
         is_dynamic=True,
     ),
     Setting(
-        "max.connections.per.ip", Kind.INT, INT_MAX, "Most connections from one address.", at_least(0), is_dynamic=True
+        "max.connections.per.ip",
+        Kind.INT,
+        INT_MAX,
+        "Most connections from one address, to the Kafka listeners and to the HTTP port by itself.",
+        at_least(0),
+        is_dynamic=True,
     ),
     Setting(
         "connections.max.idle.ms",

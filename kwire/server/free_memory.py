@@ -11,8 +11,10 @@ from collections.abc import Callable
 from kwire.web.memory import HttpMemory
 
 CHECK_SECONDS = 5.0
-# Bytes that were held and given back since the last time; less is not worth it.
+# Bytes that were held and given back between two checks; less is not worth it.
 BURST_BYTES = 16 * 1024 * 1024
+# Checks after a burst at which the heap is trimmed: connections that lasted longer leave free pages as well.
+CHECKS_AFTER_BURST = 8
 
 
 class FreeMemory:
@@ -22,6 +24,7 @@ class FreeMemory:
         self._memory = memory
         self._trim = _malloc_trim()
         self._freed_bytes = 0
+        self._checks_left = 0
         self._loop = asyncio.get_running_loop()
         self._trimming: asyncio.Future[object] | None = None
         self._timer = self._loop.call_later(CHECK_SECONDS, self._check)
@@ -31,8 +34,11 @@ class FreeMemory:
 
     def _check(self) -> None:
         freed_bytes = self._memory.freed_bytes
-        if self._trim is not None and freed_bytes - self._freed_bytes >= BURST_BYTES:
-            self._freed_bytes = freed_bytes
+        if freed_bytes - self._freed_bytes >= BURST_BYTES:
+            self._checks_left = CHECKS_AFTER_BURST
+        self._freed_bytes = freed_bytes
+        if self._trim is not None and self._checks_left:
+            self._checks_left -= 1
             # The reference keeps the future until it is done.
             self._trimming = self._loop.run_in_executor(None, self._trim, 0)
         self._timer = self._loop.call_later(CHECK_SECONDS, self._check)

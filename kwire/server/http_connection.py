@@ -6,8 +6,8 @@
 - Bytes that are not HTTP are answered as every refusal is, as JSON, and are not worth a traceback in the log: anybody
   can send them. When they come in the middle of a body, its reader gets an error; aiohttp (3.14) would let it wait for
   a rest that never comes.
-- A compressed body that was not read to its end is dropped: aiohttp would read the rest before it closes the connection,
-  and so decompress it, without giving others their turn.
+- The rest of a body that was refused, or is compressed and was not read to its end, is dropped as it comes: aiohttp
+  would parse and decompress it before it closes the connection, without giving others their turn.
 """
 
 import asyncio
@@ -26,8 +26,10 @@ from kwire.server.rounds import Rounds
 from kwire.web.decompression import is_compressed
 from kwire.web.errors import BadRequest, error_answer
 
-# How long a connection stays open whose compressed body is not read any further.
+# How long a connection stays open whose body is not read any further.
 UNREAD_SECONDS = 1.0
+# Answers to bodies that came too slowly, or that there is no memory for: to read the rest would be work for nothing.
+NOT_READ_STATUSES = (408, 503)
 
 log = logging.getLogger("kwire.server")
 
@@ -181,11 +183,13 @@ class HttpConnection(RequestHandler):
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
-        if is_compressed(request.content) and not request.content.is_eof():
+        if not request.content.is_eof() and (is_compressed(request.content) or resp.status >= 400):
             resp.force_close()
             # From here on what comes is not looked at. The client has a moment to read the answer.
             self.close()
-            self._lingering_time = UNREAD_SECONDS
+            if is_compressed(request.content) or resp.status in NOT_READ_STATUSES:
+                self._pause_reading_for_buffer()
+                self._lingering_time = UNREAD_SECONDS
         return await super().finish_response(request, resp, start_time)
 
     def log_exception(self, *args: Any, **kw: Any) -> None:

@@ -17,8 +17,8 @@ from kwire.web.memory import UNCOUNTED_BYTES, HttpMemory, Lease
 
 SHORT_TIMEOUT_S = 2.0
 SHORT_RATE_MIN = 256 * 1024
-# The first step of a body whose length is not declared; every further step doubles what is held.
-FIRST_STEP_BYTES = 64 * 1024
+# Taken from the connection at a time; what came beyond it waits there and counts as read ahead.
+READ_BYTES = 64 * 1024
 
 
 class Intake(NamedTuple):
@@ -91,11 +91,11 @@ class Pace:
 
 
 async def paced_read(content: StreamReader, lease: Lease, pace: Pace) -> bytes:
-    """What came next of a body, nothing at its end; raises TimeoutError when it comes too slowly."""
+    """Up to READ_BYTES that came next of a body, nothing at its end; raises TimeoutError when it comes too slowly."""
     try:
         async with asyncio.timeout_at(pace.deadline()) as until:
             with lease.memory.hurrying(lambda: until.reschedule(pace.deadline())):
-                piece = await content.readany()
+                piece = await content.read(READ_BYTES)
     except ConnectionError as error:
         # The reader keeps its exception, which would keep these frames, which keep the reader and what it holds.
         error.__traceback__ = None
@@ -106,6 +106,18 @@ async def paced_read(content: StreamReader, lease: Lease, pace: Pace) -> bytes:
 
 async def received_body(request: web.Request) -> bytes:
     """All of the body; raises BodyTooLarge, MemoryExhausted, or a Refusal with status 408."""
+    try:
+        return await _body(request)
+    except TimeoutError:
+        raise Refusal(
+            "the body came too slowly: send it again, faster or in smaller requests", code="RequestTimeout", status=408
+        ) from None
+    except web.RequestPayloadError:
+        # Chunks that are none, or not compressed as the request says.
+        raise BadRequest("the body is broken off, or not encoded as the request says", code="InvalidBody") from None
+
+
+async def _body(request: web.Request) -> bytes:
     content, bytes_max = request.content, request.client_max_size
     declared = declared_length(request)
     if declared is not None and declared > bytes_max:
@@ -120,20 +132,7 @@ async def received_body(request: web.Request) -> bytes:
             await _lease_of(request).hold(len(raw))
         return raw
     lease = _lease_of(request)
-    await lease.hold(declared if declared is not None else FIRST_STEP_BYTES)
-    try:
-        return await _received(request, lease)
-    except TimeoutError:
-        raise Refusal(
-            "the body came too slowly: send it again, faster or in smaller requests", code="RequestTimeout", status=408
-        ) from None
-    except web.RequestPayloadError:
-        # Chunks that are none, or not compressed as the request says.
-        raise BadRequest("the body is broken off, or not encoded as the request says", code="InvalidBody") from None
-
-
-async def _received(request: web.Request, lease: Lease) -> bytes:
-    content, bytes_max = request.content, request.client_max_size
+    await lease.hold(declared if declared is not None else READ_BYTES)
     pace = Pace(request.app[INTAKE])
     pieces: list[bytes] = []
     size_bytes = 0

@@ -17,6 +17,7 @@ from kwire.broker.events.event import Event
 from kwire.web.errors import error_answer
 from kwire.web.memory import SMALL_BYTES, HttpMemory, Lease
 from kwire.web.safety import cors_headers
+from kwire.web.services import WebServices
 
 log = logging.getLogger("kwire.web")
 
@@ -33,14 +34,16 @@ Parts = AsyncGenerator[bytes, None]
 class PartSizes:
     """How much a page may read at a time, counted in the port's memory. Released when the page is sent."""
 
-    __slots__ = ("_is_begun", "_lease")
+    __slots__ = ("_is_begun", "_lease", "_turns")
 
-    def __init__(self, memory: HttpMemory) -> None:
-        self._lease: Lease = memory.lease()
+    def __init__(self, services: WebServices) -> None:
+        self._lease: Lease = services.memory.lease()
+        self._turns = services.page_turns
         self._is_begun = False
 
     async def next_bytes_max(self) -> int:
-        """For the next part; raises MemoryExhausted, but only for the first."""
+        """For the next part, when it may be read; raises MemoryExhausted, but only for the first."""
+        await self._turns.next()
         if self._lease.try_hold(SENDING_BYTES + PART_BYTES):
             self._is_begun = True
             return PART_BYTES

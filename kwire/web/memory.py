@@ -19,7 +19,7 @@ from kwire.web.errors import Refusal
 UNCOUNTED_BYTES = 16 * 1024
 SMALL_BYTES = 64 * 1024
 # Requests that wait for memory at once. Each may hold what the operating system delivered with its head.
-WAITERS_MAX = 256
+WAITERS_MAX = 128
 
 
 class MemoryExhausted(Refusal):
@@ -88,11 +88,13 @@ class HttpMemory:
             return
         if self.waiting >= WAITERS_MAX:
             raise self.exhausted()
+        was_short = self.is_short
         waiter = _Waiter(count)
         queue = self._small if count <= SMALL_BYTES else self._large
         queue.append(waiter)
-        for hurry in tuple(self._hurries):
-            hurry()
+        if not was_short:
+            for hurry in tuple(self._hurries):
+                hurry()
         try:
             async with asyncio.timeout(self._wait_s):
                 await waiter.granted

@@ -25,6 +25,7 @@ from kwire.descriptors import Descriptors
 from kwire.metrics import HttpMetrics, LoopMetrics, ServerMetrics, StreamMetrics
 from kwire.web.groups.reports import GroupReports
 from kwire.web.memory import HttpMemory
+from kwire.web.page_turns import PageTurns
 
 if TYPE_CHECKING:
     from kwire.web.streaming import TakeOver
@@ -54,6 +55,7 @@ class WebServices:
     take_over: "TakeOver"
     http_metrics: HttpMetrics
     memory: HttpMemory
+    page_turns: PageTurns
     transactions: TransactionCoordinator
     event_store: EventStore
     event_topics: EventTopics

@@ -14,7 +14,7 @@ from tests.support.room_sockets import WAIT_S, raw_connection, raw_socket, room_
 EVENTS = 40
 EVENT_BYTES = 30_000
 # Several parts, each of several pieces.
-assert EVENTS * EVENT_BYTES > 4 * PART_BYTES > 16 * PIECE_BYTES // 2
+assert EVENTS * EVENT_BYTES > 4 * PART_BYTES >= 8 * PIECE_BYTES
 
 
 async def fill(http: Http, name: str) -> list[str]:
@@ -134,3 +134,23 @@ async def test_frames_of_a_history_wait_for_the_client_and_marks_wait_for_their_
             assert data_of(json.loads(message)["result"]["events"]) == payloads
             opcode, payload = await socket.frame()
             assert (opcode, json.loads(payload)["data"]) == (1, "meanwhile")
+
+
+@in_uvloop
+async def test_an_answer_that_is_there_as_a_whole_counts_until_it_is_sent(tmp_path: Path) -> None:
+    async with http_node(tmp_path) as http:
+        memory = memory_of(http)
+        whole = await http.get("/openapi.json")
+        assert len(whole.body) > PIECE_BYTES
+        assert int(whole.headers["Content-Length"]) == len(whole.body)
+        assert memory.freed_bytes == len(whole.body)
+        head = await http.ask("HEAD", "/openapi.json")
+        assert (head.body, head.headers["Content-Length"]) == (b"", str(len(whole.body)))
+        taken = memory.lease()
+        while taken.try_hold(taken.size_bytes + 100_000):
+            pass
+        answer = await http.get("/openapi.json")
+        assert (answer.status, answer.code) == (503, "MemoryExhausted")
+        taken.release()
+        assert (await http.get("/openapi.json")).body == whole.body
+        assert memory.used_bytes == 0

@@ -37,6 +37,7 @@ from kwire.web import metrics as page
 from kwire.web.groups.reports import GroupReports
 from kwire.web.memory import HttpMemory
 from kwire.web.metrics import NodeCollector
+from kwire.web.page_turns import PageTurns
 from kwire.web.services import WebServices
 from kwire.web.storage_metrics import OTHER_TOPICS
 from kwire.wire.messages.api_versions import ApiVersionsRequest
@@ -234,6 +235,7 @@ async def collected(node: QuietNode, server_metrics: ServerMetrics | None = None
         TakeOvers(stream_metrics, node.config.network.send_timeout_ms, node.config.web.socket_idle_timeout_ms),
         http_metrics=HttpMetrics(),
         memory=HttpMemory(node.config.web.memory_bytes_max, node.config.web.memory_wait_ms),
+        page_turns=PageTurns(),
         transactions=node.transactions,
         event_store=node.event_store,
         event_topics=node.event_topics,

@@ -118,7 +118,7 @@ async def read(services: WebServices, request: web.Request) -> web.StreamRespons
 async def _page(services: WebServices, topic: Topic, query: ReadQuery, wanted: _Range) -> Parts:
     """The page as JSON, in parts."""
     is_backwards = query.last or query.order == "backwards"
-    sizes = PartSizes(services.memory)
+    sizes = PartSizes(services)
     page = _Page(topic, 1 if query.last else query.limit, wanted.end if is_backwards else wanted.start - 1, sizes)
     read_on = _read_backwards if is_backwards else _read_forwards
     front = b'{"events":['

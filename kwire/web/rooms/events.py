@@ -6,7 +6,6 @@ promises. History includes both ends of the range; it is read in portions, and a
 ends early: `next_offset` says where to go on.
 """
 
-import asyncio
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from typing import Annotated
@@ -201,7 +200,7 @@ class RoomHistory:
 
     async def _portions(self) -> AsyncGenerator[list[bytes], None]:
         services, partition, left = self._services, self._room.partition, self._limit
-        sizes = PartSizes(services.memory)
+        sizes = PartSizes(services)
         size_bytes = 0
         try:
             while self.next_offset <= self._end and left > 0 and size_bytes < HISTORY_BYTES_MAX:
@@ -229,7 +228,6 @@ class RoomHistory:
                 del events
                 size_bytes += sum(map(len, lines))
                 yield lines
-                await asyncio.sleep(0)
         finally:
             sizes.release()
 

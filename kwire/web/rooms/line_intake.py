@@ -5,13 +5,13 @@ Between two lines a stream may be silent for any time.
 
 from aiohttp import web
 
-from kwire.web.body_reading import INTAKE, Pace, paced_read
+from kwire.web.body_reading import INTAKE, READ_BYTES, Pace, paced_read
 from kwire.web.errors import Refusal
 from kwire.web.memory import UNCOUNTED_BYTES
 
 
 class LineIntake:
-    """`read` returns what came; after that `hold` counts what belongs to a line that has no end yet."""
+    """`read` returns what came; after that `hold` counts what is kept of a line without an end, and the next read."""
 
     __slots__ = ("_content", "_intake", "_lease", "_line", "_pace")
 
@@ -26,7 +26,7 @@ class LineIntake:
     async def read(self) -> bytes:
         """What came next, nothing at the end; raises a Refusal when a line comes too slowly."""
         if self._pace is None:
-            return await self._content.readany()
+            return await self._content.read(READ_BYTES)
         try:
             return await paced_read(self._content, self._lease, self._pace)
         except TimeoutError:
@@ -42,8 +42,8 @@ class LineIntake:
             self._line = line
             self._lease.release()
             self._pace = Pace(self._intake)
-        if begun_bytes > self._lease.size_bytes:
-            await self._lease.hold(max(begun_bytes, 2 * self._lease.size_bytes))
+        if begun_bytes + READ_BYTES > self._lease.size_bytes:
+            await self._lease.hold(max(begun_bytes + READ_BYTES, 2 * self._lease.size_bytes))
             self._pace.begin()
 
     def release(self) -> None:

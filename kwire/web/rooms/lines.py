@@ -236,6 +236,8 @@ class _Storing:
                 check_expansion(self._content, self._read_bytes, LINES_BYTES_MAX)
                 for piece in _pieces(data):
                     await self._store(lines.feed(piece))
+                # It may wait for memory, and should hold little meanwhile.
+                data = b""
                 await self._intake.hold(lines.next_number, lines.begun_bytes)
             await self._store(lines.end())
         except Refusal as refusal:

@@ -248,7 +248,7 @@ async def _consumed(services: WebServices, topic: Topic, partition: Partition, s
     """A `Consumed` as JSON, in parts."""
     front = msgspec.json.encode({"topic": topic.name, "partition_id": partition.index, "events": []})[:-2]
     reader = EventReader(partition, start)
-    sizes = PartSizes(services.memory)
+    sizes = PartSizes(services)
     next_offset = start
     count = bytes_taken = 0
     try:
@@ -277,7 +277,6 @@ async def _consumed(services: WebServices, topic: Topic, partition: Partition, s
             reader.put_down()
             yield part
             front = b","
-            await asyncio.sleep(0)
     finally:
         sizes.release()
     yield b'%b],"next_offset":%d,"count":%d}' % (front if front != b"," else b"", next_offset, count)

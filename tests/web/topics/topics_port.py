@@ -19,6 +19,7 @@ from kwire.broker.retention import Retention
 from kwire.web.body_reading import INTAKE, Intake
 from kwire.web.door import door_of
 from kwire.web.memory import HttpMemory
+from kwire.web.page_turns import PageTurns
 from kwire.web.proxy import metadata as proxy_metadata
 from kwire.web.proxy import produce as proxy_produce
 from kwire.web.safety import Guard
@@ -92,6 +93,7 @@ async def topics_port(directory: Path, *settings: str) -> AsyncIterator[Port]:
         memory = HttpMemory(node.config.web.memory_bytes_max, node.config.web.memory_wait_ms)
         services = SimpleNamespace(
             memory=memory,
+            page_turns=PageTurns(),
             topics=node.topics,
             config=node.config,
             clock=node.clock,
