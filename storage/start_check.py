@@ -92,7 +92,6 @@ class StartCheck:
         listed = self._list.ids
         there = frozenset().union(*(store.partition_folders for store in self._stores))
         entries: dict[str, bytes] = {}
-        unlisted: set[str] = set()
         for folder, topic_id in self._known.items():
             if listed.get(folder) == topic_id:
                 entries[folder] = topic_id
@@ -100,12 +99,10 @@ class StartCheck:
                     self.report.lost.append(folder)
             elif folder in there:
                 store = self._holder(folder, topic_id)
-                if store is None:
-                    unlisted.add(folder)
-                else:
+                if store is not None:
                     entries[folder] = topic_id
                     self._measure(store, folder)
-        self._list.settle(entries, self.report.lost, unlisted)
+        self._list.settle(entries, self.report.lost, there - entries.keys())
         for folder in self.report.lost:
             if is_all_online:
                 self._list.take_offline(folder, "its folder is missing", self._stores[0].data_dir, is_lost=True)

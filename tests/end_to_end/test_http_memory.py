@@ -97,21 +97,31 @@ def _serve_good_client(url: str) -> None:
         assert [event["data"] for event in read.body["events"]] == [number]
 
 
-def _stuck_closed(server: KwireProcess) -> int:
-    """How many connections the server closed because their clients took no answer."""
+def _metric(server: KwireProcess, name: str) -> float:
     with socket.create_connection((HOST, server.http_port)) as client:
         client.sendall(_head("GET", "/metrics", "Connection: close"))
         with client.makefile("rb") as answer:
             for line in answer:
-                if line.startswith(b'kwire_http_connections_closed_total{reason="stuck"}'):
-                    return int(float(line.split()[1]))
-    return 0
+                if line.startswith(name.encode() + b" "):
+                    return float(line.split()[1])
+    return 0.0
 
 
-def _check_memory(watch: MemoryWatch) -> None:
+def _stuck_closed(server: KwireProcess) -> float:
+    """How many connections the server closed because their clients took no answer."""
+    return _metric(server, 'kwire_http_connections_closed_total{reason="stuck"}')
+
+
+def _check_memory(attacked: Attacked, watch: MemoryWatch) -> None:
+    """The attack held little, and its clients, which are gone, hold nothing any longer."""
     print(f"growth {watch.growth_bytes / MIB:.0f} MiB")
     assert watch.growth_bytes <= GROWTH_MAX
     wait_until(lambda: watch.has_returned(SPARE_BYTES), "the memory returns", RETURN_TIMEOUT_S)
+
+    def is_free() -> bool:
+        return _metric(attacked.process, "kwire_http_memory_used_bytes") < MIB
+
+    wait_until(is_free, "the budget of the HTTP port is free again", RETURN_TIMEOUT_S)
 
 
 @pytest.mark.parametrize("name", READS)
@@ -119,7 +129,7 @@ def test_clients_that_do_not_read_their_answers_hold_little(attacked: Attacked, 
     # Before: 17 to 25 MiB for each of them, for as long as the client stayed.
     with attacked.watch() as watch, stuck_clients(attacked.process, READS[name], READERS, OK):
         _serve_good_client(attacked.process.http_url)
-    _check_memory(watch)
+    _check_memory(attacked, watch)
 
 
 def test_a_client_that_does_not_read_its_answer_is_cut_off(attacked: Attacked) -> None:
@@ -133,7 +143,7 @@ def test_socket_histories_that_are_not_read_hold_little(attacked: Attacked) -> N
     request = upgrade_request("/ws") + text("stream.history", 1, room="room", limit=10_000)
     with attacked.watch() as watch, stuck_clients(attacked.process, request, SOCKETS, b"HTTP/1.1 101 "):
         _serve_good_client(attacked.process.http_url)
-    _check_memory(watch)
+    _check_memory(attacked, watch)
 
 
 @pytest.mark.parametrize("headers", [(f"Content-Length: {UPLOAD_BYTES}",), ("Transfer-Encoding: chunked",)])
@@ -148,7 +158,7 @@ def test_uploads_that_stop_hold_little(attacked: Attacked, headers: tuple[str, .
         done = send_to_all(clients, data, timeout_s=4.0)
         print(f"{done} of {UPLOADS} uploads were taken whole")
         _serve_good_client(attacked.process.http_url)
-    _check_memory(watch)
+    _check_memory(attacked, watch)
 
 
 def test_lines_that_stop_in_the_middle_hold_little(attacked: Attacked) -> None:
@@ -159,4 +169,4 @@ def test_lines_that_stop_in_the_middle_hold_little(attacked: Attacked) -> None:
         clients = [stack.enter_context(connected(attacked.process)) for _ in range(UPLOADS)]
         send_to_all(clients, data, timeout_s=4.0)
         _serve_good_client(attacked.process.http_url)
-    _check_memory(watch)
+    _check_memory(attacked, watch)

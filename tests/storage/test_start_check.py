@@ -88,6 +88,20 @@ def test_what_is_left_of_a_deleted_topic_makes_way_for_its_namesake(tmp_path: Pa
     assert places[0].exists()
 
 
+def test_a_folder_that_says_nothing_makes_way_for_a_new_topic(tmp_path: Path) -> None:
+    """A power cut can leave that of a deleted topic: the folder's new name and its content were not on disk yet."""
+    left = tmp_path / "0" / "orders-0"
+    left.mkdir(parents=True)
+    (left / "notes").write_bytes(b"kept")
+    directories, report = start(tmp_path, {})
+    assert report == StartReport()
+    log = directories.open_log("orders", 0, ID, SETTINGS)
+    append(log)
+    assert log.log_end_offset == 1
+    directories.close()
+    assert [path.read_bytes() for path in tmp_path.glob("0/orders-0.*/notes")] == [b"kept"]
+
+
 def test_unknown_folders_can_be_set_aside(tmp_path: Path) -> None:
     places = fill(tmp_path, 4)
     directories, report = start(tmp_path, orders(1))

@@ -61,7 +61,7 @@ def stuck_clients(server: KwireProcess, request: bytes, count: int, answer_start
                 received = client.recv(len(answer_start) - len(seen))
                 assert received, "the server has closed the connection"
                 seen += received
-            assert seen == answer_start
+            assert seen == answer_start, bytes(seen)
             # The rest of it is coming.
             assert client.recv(1, socket.MSG_PEEK)
         yield
