@@ -1,6 +1,6 @@
 """Moving the log start: it is noted durably first, and only then are records below it gone for readers.
 
-So nobody is told that records are gone which come back after a power cut, or on a disk too full to take the note.
+So no client learns of a deletion that a power cut, or a disk too full for the note, would undo.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ class StartCheck:
         return self.report
 
     def _remove_namesakes(self, deleted: DeletedTopic) -> None:
-        """A topic of the same name exists again: what is left of the deleted one is told by its id."""
+        """A topic of the same name exists again: what is left of the deleted one is recognised by its id."""
         for index in range(deleted.partition_count):
             folder = partition_folder(deleted.name, index)
             for store in self._stores:

@@ -24,7 +24,7 @@ from kwire.group_config import GROUP_SETTINGS
 
 # To judge a change takes some hundred microseconds; after this many the loop gets its turn.
 CHANGES_PER_TURN = 20
-# No resource has so many settings.
+# More settings than any resource has.
 EDITS_MAX = 1_000
 
 

@@ -11,7 +11,7 @@ log = logging.getLogger("kwire.broker")
 RANGES_SHOWN_MAX = 20
 
 
-# Places that readers met and that were logged; from so many on they are forgotten, and may be logged again.
+# Damaged places that are remembered as logged. Beyond this number all are forgotten, and may be logged again.
 PLACES_KEPT_MAX = 1000
 
 _reported: set[tuple[str, int, int]] = set()

@@ -19,7 +19,7 @@ from storage.errors import StorageError
 
 log = logging.getLogger("kwire.broker")
 
-# A commit that takes longer is reported to those who wait; it goes on meanwhile.
+# If a commit takes longer, waiting callers get an error; the commit continues.
 COMMIT_SECONDS_MAX = 30.0
 # Topics whose marks are written by one commit.
 TOPICS_PER_COMMIT_MAX = 1000

@@ -319,7 +319,7 @@ class Partition(ReservedOffsets):
     def end_sync(self, sync: LogSync, readable_bytes: int, failure: DiskFailure | None) -> None:
         """The round is over. `readable_bytes` is what was appended when it began.
 
-        After a failure other than StorageFailed nothing is lost: those who wait, wait for a later round.
+        After a failure other than StorageFailed nothing is lost: waiting callers are answered by a later round.
         """
         self.is_syncing = False
         if failure is not None and not isinstance(failure, StorageFailed):

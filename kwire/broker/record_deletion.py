@@ -47,7 +47,7 @@ async def delete_records(wanted: Sequence[Deletion], timeout_seconds: float) -> 
             return outcomes
         # Not cancelled with the wait: a thread that hangs in the disk cannot be.
         work = loop.run_in_executor(None, _run, [one.move for one in begun])
-        # Also when nobody waits any more, and before anybody who does goes on.
+        # Even if no caller waits any longer, and before the callers that do are answered.
         work.add_done_callback(partial(_end, begun))
         try:
             done = await asyncio.wait_for(asyncio.shield(work), max(deadline - loop.time(), 0))

@@ -121,7 +121,7 @@ class SyncRounds:
         self._jobs.put(list(self._running))
 
     def _delay(self, partition: Partition, error: DiskFailure) -> None:
-        """No descriptor is to be had. Nothing is lost: those who wait, wait for a later round, within their limits."""
+        """Out of descriptors. Nothing is lost: a later round answers waiting callers, within their time-outs."""
         now = self._loop.time()
         if partition not in self._delayed:
             self.delays += 1

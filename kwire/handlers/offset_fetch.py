@@ -53,7 +53,7 @@ def handle(context: Context, request: OffsetFetchRequest) -> OffsetFetchResponse
 
 
 async def _fetch(context: Context, command: FetchOffsets) -> FetchAnswer:
-    """Ask the coordinator, for so many partitions at a time as it can answer without a pause."""
+    """Ask the coordinator, for at most as many partitions at a time as it can answer without a pause."""
     if command.topics is None:
         return await settled(answer_of(context.services.groups, command, _as_it_is))
     fetched: list[FetchedTopic] = []

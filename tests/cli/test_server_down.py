@@ -1,4 +1,4 @@
-"""Commands whose server is down, or is no kwire: one sentence that names the address, exit code 1, no traceback."""
+"""Commands whose server is down, or is not kwire: a sentence that names the address, exit code 1, no traceback."""
 
 import socket
 import threading

@@ -37,7 +37,7 @@ LINE_TYPES = frozenset({NDJSON, "application/ndjson", "application/jsonl", "appl
 # Decoded and stored in one turn of the loop; well below what a batch may have.
 PORTION_EVENTS = 500
 PORTION_BYTES = 256 * 1024
-# What is divided into lines in one turn: so many bytes, or of very short lines so many at most.
+# What is divided into lines in one turn: at most this many bytes, and at most this many lines.
 FED_BYTES = 64 * 1024
 FED_LINES = 4096
 # Lines in a row that may be refused before the stream ends: each is answered by a line some fifty times as long.
