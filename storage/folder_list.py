@@ -114,6 +114,10 @@ class FolderList:
             return self._ids.get(folder) == topic_id
         return folder not in self._unlisted if is_there else folder in self._lost
 
+    def is_fresh(self, folder: str, topic_id: bytes) -> bool:
+        """Whether the folder of this topic was made in this boot and was never durable."""
+        return self._fresh.get(folder) == topic_id
+
     def check_online(self, folder: str) -> None:
         error = self.offline.get(folder)
         if error is not None:

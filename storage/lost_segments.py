@@ -52,5 +52,11 @@ def _without_file(checkpoint: Checkpoint, sizes: Mapping[int, int], is_same_boot
 
 
 def has_lost_last(checkpoint: Checkpoint, sizes: Mapping[int, int]) -> bool:
-    """Whether the segment in use is on the list and has no file."""
-    return bool(checkpoint.segments) and checkpoint.segment_base not in sizes
+    """Whether the segment in use is on the list and has no file.
+
+    Retention may have removed it since: then another segment follows that begins at or below the log start.
+    """
+    base = checkpoint.segment_base
+    if not checkpoint.segments or base in sizes:
+        return False
+    return not any(base < other <= checkpoint.log_start_offset for other in sizes)

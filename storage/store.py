@@ -253,6 +253,10 @@ class LogStore:
         if folder in self._folders:
             with disk_errors(f"open {path}"):
                 found = self._files.read_file(os.path.join(path, METADATA_NAME))
+                if decode_metadata(found) is None and self._list.is_fresh(folder, topic_id):
+                    # Its first sync failed, so the disk may not have the file. The list says whose folder it is.
+                    found = encode_metadata(topic_id)
+                    self._files.replace_file(os.path.join(path, METADATA_NAME), found, sync=True)
                 if found == encode_metadata(topic_id):
                     check_is_the_log(path, self._boot_id, self._files)
                     if folder in self._unclean:

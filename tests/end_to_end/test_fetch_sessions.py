@@ -5,9 +5,11 @@ from collections.abc import Callable
 from functools import partial
 
 from kafka import KafkaConsumer, TopicPartition
+from kafka.protocol.consumer import FetchRequest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.clients import DEADLINE_S, POLL_MS, Topics, produce_values
+from tests.support.clients_raw import RawConnection
 from tests.support.server import KwireProcess, wait_until
 
 HTTP_TIMEOUT_S = 30.0
@@ -17,6 +19,24 @@ def metric(process: KwireProcess, name: str) -> float:
     with urllib.request.urlopen(f"{process.http_url}/metrics", timeout=HTTP_TIMEOUT_S) as response:
         families = text_string_to_metric_families(response.read().decode())
     return next(sample.value for family in families for sample in family.samples if sample.name == name)
+
+
+def end_session(process: KwireProcess, session_id: int) -> None:
+    """Close a session from another connection, as a restart would."""
+    request = FetchRequest(
+        replica_id=-1,
+        max_wait_ms=0,
+        min_bytes=0,
+        max_bytes=1,
+        isolation_level=0,
+        session_id=session_id,
+        session_epoch=-1,
+        topics=[],
+        forgotten_topics_data=[],
+        rack_id="",
+    )
+    with RawConnection(process.kafka_address) as connection:
+        assert connection.call(request, 12).error_code == 0
 
 
 class Reading:
@@ -32,6 +52,12 @@ class Reading:
         )
         self.seen: dict[str, list[bytes]] = {}
         self.assign(names)
+
+    @property
+    def session_id(self) -> int:
+        (handler,) = self.consumer._fetcher._session_handlers.values()
+        session_id: int = handler.next_metadata.session_id
+        return session_id
 
     def assign(self, names: list[str]) -> None:
         self.consumer.assign([TopicPartition(name, 0) for name in names])
@@ -77,15 +103,15 @@ def test_consumer_misses_nothing_while_its_session_grows_shrinks_and_is_lost(
         read(names[0], names[3])
         assert metric(process, "kwire_broker_fetch_session_partitions") == 2
         assert metric(process, "kwire_broker_fetch_session_evictions_total") == 0
-        # Sessions are in memory only: the consumer learns that its session is gone, and begins a new one.
-        process.kill()
-        process.start()
-        process.ready()
+        # The server forgets the session: the consumer learns of it from its next fetch, and begins a new one.
+        lost = reading.session_id
+        end_session(process, lost)
         send(names[0])
         read(names[0])
         send(names[3])
         read(names[3])
         assert metric(process, "kwire_broker_fetch_session_partitions") == 2
+        assert reading.session_id not in (0, lost)
     finally:
         reading.consumer.close(autocommit=False, timeout_ms=int(DEADLINE_S * 1000))
         maker.close()

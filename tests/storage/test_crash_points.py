@@ -63,7 +63,8 @@ KEPT_SEEDS_WITH_FAULTS = (
     1139252825,
     2301788487,
 )
-KEPT_SEEDS_WITH_LIES = (2215605058,)
+KEPT_SEEDS_WITH_LIES = (2215605058, 2563049131)
+KEPT_SEEDS_WITH_TRANSACTIONS = (2424298243,)
 LIES = Plan(has_sync_failures=True, has_restarts_on_lies=True)
 TRANSACTIONS = Plan(has_transactions=True)
 TRACE_SEED = 7
@@ -107,6 +108,11 @@ def test_runs_that_once_failed_hold(seed: int) -> None:
 @pytest.mark.parametrize("seed", KEPT_SEEDS_WITH_FAULTS)
 def test_runs_with_faults_that_once_failed_hold(seed: int) -> None:
     CrashWorld(seed, Plan(has_sync_failures=True, has_restarts_on_lies=True, has_full_disks=True)).run()
+
+
+@pytest.mark.parametrize("seed", KEPT_SEEDS_WITH_TRANSACTIONS)
+def test_runs_with_transactions_that_once_failed_hold(seed: int) -> None:
+    CrashWorld(seed, TRANSACTIONS).run()
 
 
 @pytest.mark.parametrize("seed", KEPT_SEEDS_WITH_LIES)
