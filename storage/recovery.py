@@ -593,4 +593,6 @@ class _Opening(FoundFiles):
     def reopen_last(self) -> None:
         """No file behind the sealed ones holds a batch, so the last of those takes the next append."""
         last = self.segments[-1]
+        # If it was looked at, it waits for its seal, which would cut off what is appended from now on.
+        self.unsealed = [segment for segment in self.unsealed if segment is not last]
         self.segments[-1] = self.segment(last.base_offset, last.next_offset, last.size_bytes, is_sealed=False)

@@ -62,6 +62,7 @@ KEPT_SEEDS_WITH_FAULTS = (
     303263,
     1139252825,
     2301788487,
+    1000535,
 )
 KEPT_SEEDS_WITH_LIES = (2215605058, 2563049131)
 KEPT_SEEDS_WITH_TRANSACTIONS = (2424298243,)
@@ -128,7 +129,8 @@ def test_what_was_acknowledged_survives_a_crash_anywhere() -> None:
 @pytest.mark.timeout(120 + CRASHES // 10)
 def test_what_was_acknowledged_survives_failed_syncs_too() -> None:
     plan = Plan(has_sync_failures=True)
-    CrashWorld(3590896512, plan).run()  # it once failed
+    for seed in (3590896512, 1002130):  # they once failed
+        CrashWorld(seed, plan).run()
     run_seeds(announced_seed(), CRASHES_WITH_FAULTS, plan)
 
 

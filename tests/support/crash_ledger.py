@@ -254,8 +254,12 @@ class Ledger:
                 continue
             if producer.cut_count and last.base_offset not in self.promised:
                 continue
-            behind = [base for base, batch in found.items() if parse_header(batch).producer_id == producer.producer_id]
-            if sum(base > last.base_offset for base in behind) >= max(self._remembered(log, producer), 1):
+            later = {base for base, batch in found.items() if parse_header(batch).producer_id == producer.producer_id}
+            state = log.producers.get(producer.producer_id)
+            if state is not None:
+                # What lies below the log start cannot be read any longer, but is remembered.
+                later |= {one.base_offset for one in state.batches if one.base_offset < log.log_start_offset}
+            if sum(base > last.base_offset for base in later) >= max(self._remembered(log, producer), 1):
                 continue  # a client has no more than that in flight, so this one does not come again
             again = memoryview(bytearray(last.template))
             told = log.append(again, check_batch(again), max(log.epochs.latest, 0), NOW_MS)
