@@ -57,23 +57,39 @@ class StartCheck:
         self._files = files
         self._known = known
         self._deleted = deleted
+        self._deleted_ids = frozenset(one.topic_id for one in deleted)
+        # The largest number of partitions by name: topics of one name may have been deleted several times.
+        self._deleted_counts: dict[str, int] = {}
+        for one in deleted:
+            self._deleted_counts[one.name] = max(one.partition_count, self._deleted_counts.get(one.name, 0))
         self.report = StartReport()
 
     def find_unknown(self) -> StartReport:
         """Remove what the catalogue notes as deleted, and report every other folder that it does not know."""
-        deleted_ids = {one.topic_id for one in self._deleted}
         for store in self._stores:
             for folder in sorted(store.partition_folders - self._known.keys()):
                 path = os.path.join(store.data_dir, folder)
                 if not self._is_partition(path):
                     continue  # somebody else's, with a name like ours
-                if self._topic_id(store, folder) in deleted_ids:
+                if self._is_deleted(store, folder):
                     self._remove(store, folder)
                 else:
                     self.report.unknown.append(path)
         for one in self._deleted:
             self._remove_namesakes(one)
         return self.report
+
+    def _is_deleted(self, store: LogStore, folder: str) -> bool:
+        """Whether a note of the catalogue is about this folder.
+
+        A power cut may have taken what was written to a new folder before its topic was deleted. One that does not say
+        whose it is, and was never durable, is recognised by its name.
+        """
+        topic_id = self._topic_id(store, folder) or self._list.ids.get(folder)
+        if topic_id is not None:
+            return topic_id in self._deleted_ids
+        topic, _, index = folder.rpartition("-")
+        return int(index) < self._deleted_counts.get(topic, 0)
 
     def _remove_namesakes(self, deleted: DeletedTopic) -> None:
         """A topic of the same name exists again: what is left of the deleted one is recognised by its id."""

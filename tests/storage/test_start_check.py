@@ -71,6 +71,29 @@ def test_only_a_note_of_the_deletion_removes_a_folder(tmp_path: Path) -> None:
     directories.close()
 
 
+def test_a_folder_that_was_never_durable_goes_with_the_note_of_its_name(tmp_path: Path) -> None:
+    """A power cut took its metadata, and the name that the deletion had given it."""
+    left = tmp_path / "0" / "orders-0"
+    left.mkdir(parents=True)
+    (left / "partition.metadata").write_bytes(b"")
+    other = tmp_path / "0" / "orders-7"
+    other.mkdir()
+    (other / "partition.metadata").write_bytes(b"")
+    directories, report = start(tmp_path, {}, [DeletedTopic(ID, "orders", 4)])
+    assert report.removed == ["orders-0"]
+    assert report.unknown == [str(other)]  # the note is about four partitions
+    directories.close(is_clean=directories.was_clean)
+
+
+def test_a_listed_folder_without_metadata_is_not_recognised_by_its_name(tmp_path: Path) -> None:
+    places = fill(tmp_path, 1)
+    (places[0] / "partition.metadata").unlink()
+    directories, report = start(tmp_path, {}, [DeletedTopic(OTHER_ID, "orders", 1)])
+    assert report.removed == []
+    assert report.unknown == [str(places[0])]
+    directories.close(is_clean=directories.was_clean)
+
+
 def test_what_is_left_of_a_deleted_topic_makes_way_for_its_namesake(tmp_path: Path) -> None:
     places = fill(tmp_path, 2)
     directories, report = start(tmp_path, orders(2, OTHER_ID), [DeletedTopic(ID, "orders", 2)])

@@ -69,13 +69,14 @@ def run_seeds(first: int, crashes: int, plan: EventPlan) -> None:
 @pytest.mark.timeout(120 + CRASHES // 5)
 @pytest.mark.proves("S2-1", "C-24")
 def test_commits_are_whole_after_a_crash_anywhere() -> None:
+    EventWorld(5000084, EventPlan()).run()  # it once failed
     run_seeds(announced_seed(), CRASHES, EventPlan())
 
 
 @pytest.mark.timeout(120 + CRASHES // 5)
 def test_commits_are_whole_after_failed_syncs_too() -> None:
     plan = EventPlan(has_sync_failures=True)
-    for seed in (1367599495, 58156692):  # they once failed
+    for seed in (1367599495, 58156692, 5000132, 5000239):  # they once failed
         EventWorld(seed, plan).run()
     run_seeds(announced_seed(), CRASHES_WITH_FAULTS, plan)
 
