@@ -187,12 +187,12 @@ class FetchSessions:
         return len(self._sessions)
 
     def begin(self, size: int, *, uses_topic_ids: bool) -> FetchSession | None:
-        """A new session, for the caller to fill with that many partitions and to add; None if there is no place."""
+        """A new session, for the caller to fill with `size` partitions and to add; None if all places are taken."""
         now = self._clock.monotonic()
         return FetchSession(self._new_id(), uses_topic_ids, now) if self._make_room(size, now) else None
 
     def add(self, session: FetchSession) -> int:
-        """Open a session that has been filled; its id, or NO_SESSION if there is no place for it any longer."""
+        """Open a session that has been filled; its id, or NO_SESSION if its place was taken meanwhile."""
         now = self._clock.monotonic()
         if session.session_id in self._sessions or not self._make_room(len(session.partitions), now):
             return NO_SESSION

@@ -15,7 +15,7 @@ NETWORK_SETTINGS = (
         "advertised.listeners",
         Kind.LIST,
         None,
-        "Addresses told to clients, by listener name. Left out, a client is told the address it connected to.",
+        "Addresses in Metadata, by listener name. By default a client gets the address that it connected to.",
     ),
     Setting(
         "listener.security.protocol.map",
@@ -65,7 +65,7 @@ NETWORK_SETTINGS = (
         "connections.max.idle.ms",
         Kind.LONG,
         600000,
-        "A connection without a request for so long is closed; -1 never.",
+        "A connection is closed after this time without a request; -1 never closes it.",
         at_least(-1),
     ),
     Setting(
