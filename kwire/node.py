@@ -33,7 +33,7 @@ from kwire.broker.store.files.live import LiveFiles
 from kwire.broker.store.schema_checks import SchemaChecks
 from kwire.broker.store.schema_worker import SchemaWorker
 from kwire.broker.stored_sizes import StoredSizes
-from kwire.broker.sync_rounds import SyncRounds
+from kwire.broker.partition.sync_rounds import SyncRounds
 from kwire.broker.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Topics
 from kwire.broker.upkeep import Upkeep
 from kwire.broker.work_allowance import WorkAllowance

@@ -15,7 +15,7 @@ from kwire.broker.internal_records import (
     TransactionEnd,
 )
 from kwire.broker.partition import Partition
-from kwire.broker.reserved_offsets import OnReached
+from kwire.broker.partition.reserved_offsets import OnReached
 from kwire.broker.topics import Topics
 from storage.batch import BatchHeader, Record, build_batch, is_intact, parse_header, read_records
 from storage.errors import DamagedLog, QuarantinedRange

@@ -6,7 +6,7 @@ from kwire.broker.cleaning import Cleaning
 from kwire.broker.moves import Moves
 from kwire.broker.retention import Retention
 from kwire.broker.scrub import Scrub
-from kwire.broker.sync_rounds import SyncRounds
+from kwire.broker.partition.sync_rounds import SyncRounds
 from kwire.broker.upkeep import Upkeep
 from kwire.broker.worker_process import WorkerProcess
 

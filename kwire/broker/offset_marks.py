@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from kwire.broker.catalogue import MARKS_PREFIX
 from kwire.broker.partition import Partition
-from kwire.broker.reserved_offsets import MARK_BLOCK
+from kwire.broker.partition.reserved_offsets import MARK_BLOCK
 from kwire.errors import ErrorCode, KafkaError
 from kwire.metastore import Change, Conflict, MetaStore
 from kwire.metastore.interface import ABSENT

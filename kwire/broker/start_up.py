@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 
 from kwire.broker.full_disk import freeing
 from kwire.broker.offset_marks import first_mark
-from kwire.broker.reserved_offsets import MARK_BLOCK
+from kwire.broker.partition.reserved_offsets import MARK_BLOCK
 from kwire.broker.topics import Topics
 from kwire.metastore import EmbeddedMetaStore
 from storage.directories import LogDirectories

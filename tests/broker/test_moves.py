@@ -13,7 +13,7 @@ import pytest
 from kwire.broker import moves as moves_module
 from kwire.broker.moves import Moves
 from kwire.broker.partition import Partition
-from kwire.broker.sync_rounds import SyncRounds
+from kwire.broker.partition.sync_rounds import SyncRounds
 from kwire.errors import ErrorCode, KafkaError
 from storage import copy_round, moving
 from storage.batch import check_batch

@@ -22,7 +22,7 @@ SYNC = pytest.mark.parametrize("sync", ["group", "os"])
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("reserved_offsets", "offset_marks", "adoption", "start_up"):
+    for module in ("partition.reserved_offsets", "offset_marks", "adoption", "start_up"):
         monkeypatch.setattr(f"kwire.broker.{module}.MARK_BLOCK", BLOCK)
 
 

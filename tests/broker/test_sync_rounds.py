@@ -11,7 +11,7 @@ import pytest
 
 from kwire.broker import sync_rounds
 from kwire.broker.partition import Partition
-from kwire.broker.sync_rounds import SyncRounds
+from kwire.broker.partition.sync_rounds import SyncRounds
 from kwire.errors import ErrorCode, KafkaError
 from kwire.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from storage.batch import check_batch

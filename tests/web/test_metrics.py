@@ -21,7 +21,7 @@ from kwire.broker.rooms.rooms import Rooms
 from kwire.broker.scrub import Scrub
 from kwire.broker.stored_sizes import StoredSizes
 from kwire.broker.subscriptions import Subscriptions
-from kwire.broker.sync_rounds import SyncRounds
+from kwire.broker.partition.sync_rounds import SyncRounds
 from kwire.broker.topics import Topics
 from kwire.broker.upkeep import Upkeep
 from kwire.broker.worker_process import WorkerProcess

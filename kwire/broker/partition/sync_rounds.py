@@ -16,7 +16,7 @@ from itertools import islice
 from queue import SimpleQueue
 from threading import Thread
 
-from kwire.broker.partition import Partition
+from kwire.broker.partition.partition import Partition
 from storage.errors import DiskFailure, FileSystemFailed, StorageFailed
 from storage.files import Files
 from storage.syncing import LogSync, Synced, sync_each

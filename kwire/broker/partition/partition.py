@@ -6,7 +6,7 @@ from functools import partial
 from typing import Protocol
 
 from kwire.broker.batch_validation import Validate, validate
-from kwire.broker.reserved_offsets import Awaited, OnMarkDue, OnReached, ReservedOffsets
+from kwire.broker.partition.reserved_offsets import Awaited, OnMarkDue, OnReached, ReservedOffsets
 from kwire.clock import Clock
 from kwire.errors import ErrorCode, KafkaError
 from kwire.topic_config import TopicSettings
@@ -177,6 +177,16 @@ class Partition(ReservedOffsets):
     @property
     def is_open(self) -> bool:
         return self._log is not None
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that can be read; opens the log, and raises StorageError if it cannot be opened."""
+        return (self._log or self.log).log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset that the next record gets; opens the log, and raises StorageError if it cannot be opened."""
+        return (self._log or self.log).log_end_offset
 
     @property
     def size_bytes(self) -> int:
