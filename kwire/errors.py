@@ -1,6 +1,19 @@
 """Every error a client can be told, by Kafka's protocol or at the doors of rooms, and what carries it there."""
 
 from enum import IntEnum
+from typing import TypeVar
+
+E = TypeVar("E", bound=BaseException)
+
+
+def as_value(error: E) -> E:
+    """A caught error that is kept as a result.
+
+    It loses its traceback: that refers to the frames which it went through, and so to what the error is kept in. Such a
+    cycle is freed by the garbage collector only, and thousands of them stop the event loop for some time.
+    """
+    error.__traceback__ = error.__context__ = error.__cause__ = None
+    return error
 
 
 class ErrorCode(IntEnum):

@@ -54,6 +54,7 @@ from kwire.handlers import HANDLERS
 from kwire.handlers.context import NodeFacts, Services
 from kwire.metastore import Change
 from kwire.metrics import HttpMetrics, LoopMetrics, ServerMetrics, StreamMetrics
+from kwire.server.free_memory import FreeMemory
 from kwire.server.kafka import Shared
 from kwire.server.listener import Door, Sweep
 from kwire.server.stalls import StallProbe
@@ -157,6 +158,8 @@ class Node:
         loop_metrics = LoopMetrics()
         self._stalls = StallProbe(loop_metrics)
         self._sweep = Sweep(self._shared)
+        self._free_memory = FreeMemory()
+        self._free_memory.watch(self._shared.large_requests.freed_bytes)
         advertised = {one.name: one for one in self.config.advertised_listeners}
         self.doors = [Door(one, advertised.get(one.name), self._shared) for one in self.config.listeners]
         for door in self.doors:
@@ -294,6 +297,7 @@ class Node:
             event_files=self.event_files.sink if self.event_files is not None else None,
             descriptors=self._descriptors,
         )
+        self._free_memory.watch(lambda: web.memory.freed_bytes)
         self.http = HttpServer(address, web, self._descriptors)
         self.http.reconfigure(self._configs.config.network)
         await self.http.open()
@@ -347,6 +351,7 @@ class Node:
         self._shared.services.transactions.close()
         self._shared.services.groups.close()
         await self._drained()
+        self._free_memory.close()
         self._sweep.close()
         self._stalls.close()
         if self.http is not None:

@@ -11,7 +11,7 @@ from functools import partial
 from typing import NamedTuple
 
 from kwire.broker.partition import Partition, code_of
-from kwire.errors import ErrorCode, KafkaError
+from kwire.errors import ErrorCode, KafkaError, as_value
 from storage.errors import LogClosed, StorageError
 from storage.log import Log
 from storage.log_start import StartMove
@@ -77,7 +77,7 @@ def _begin(wanted: Sequence[Deletion], places: Sequence[int], outcomes: list[int
             if start > 0:  # where every log starts
                 begun.append(_Begun(place, partition, partition.log, StartMove(partition.log, start)))
         except KafkaError as error:
-            outcomes[place] = error
+            outcomes[place] = as_value(error)
         except StorageError as error:
             outcomes[place] = KafkaError(code_of(error), str(error))
     return begun

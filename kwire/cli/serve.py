@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 
 from kwire.cli.log_format import WithoutNeedlessTracebacks
 from kwire.config import Config, InvalidConfig, load
+from kwire.server.garbage import bound_collections
 
 if TYPE_CHECKING:
     from kwire.node import Node
 
-# A thread that works in Python may hold the loop up for this long; the default of 5 ms is far above our latencies.
 STOP_SECONDS_MAX = 120.0
+# A thread that works in Python may hold the loop up for this long; the default of 5 ms is far above our latencies.
 SWITCH_INTERVAL_SECONDS = 0.0005
 
 
@@ -62,6 +63,7 @@ def run(options: argparse.Namespace) -> int:
         logging.getLogger("kwire.config").warning("%s", warning)
     _raise_descriptor_limit(config)
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
+    bound_collections()
     import uvloop
 
     return uvloop.run(_serve(config))

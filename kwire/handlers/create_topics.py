@@ -19,7 +19,7 @@ from kwire import topic_config
 from kwire.broker.chunking import next_turn, spread
 from kwire.broker.topics import NewTopic, check_partition_count
 from kwire.broker.turns import answer_in_turns
-from kwire.errors import ErrorCode, KafkaError
+from kwire.errors import ErrorCode, KafkaError, as_value
 from kwire.handlers.context import Context
 from kwire.handlers.replicas import check_assignments, check_replica_count, check_replication_factor
 from kwire.wire.codec import EncodedElements, elements_encoder
@@ -51,7 +51,7 @@ async def handle(context: Context, request: CreateTopicsRequest) -> CreateTopics
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"Topic '{asked.name}' is in the request more than once.")
             new[asked.name] = _new_topic(context, asked)
         except KafkaError as error:
-            refused[asked.name] = error
+            refused[asked.name] = as_value(error)
         if number % TOPICS_PER_TURN == 0:
             await next_turn()
     ids = dict.fromkeys(new, ZERO_UUID)
@@ -81,7 +81,7 @@ async def _create(context: Context, new: list[NewTopic], ids: dict[str, bytes], 
             ids[topic.name] = topic.topic_id
     except KafkaError as error:
         if len(new) == 1:
-            refused[new[0].name] = error
+            refused[new[0].name] = as_value(error)
             return
         for one in new:
             await _create(context, [one], ids, refused)

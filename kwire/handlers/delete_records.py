@@ -15,7 +15,7 @@ from kwire.broker.chunking import next_turn, spread, spread_nested
 from kwire.broker.partition import Partition
 from kwire.broker.record_deletion import Deletion, delete_records
 from kwire.broker.turns import OPENS_PER_TURN
-from kwire.errors import ErrorCode, KafkaError
+from kwire.errors import ErrorCode, KafkaError, as_value
 from kwire.handlers.context import Context
 from kwire.wire.messages.delete_records import (
     DeleteRecordsPartitionResult,
@@ -42,7 +42,7 @@ async def handle(context: Context, request: DeleteRecordsRequest) -> DeleteRecor
         try:
             found[name, index] = Deletion(_find(context, name, index), offset)
         except KafkaError as error:
-            outcomes[name, index] = error
+            outcomes[name, index] = as_value(error)
         if number % LOOKUPS_PER_TURN == 0:
             await next_turn()
     loop = asyncio.get_running_loop()

@@ -3,7 +3,7 @@
 - 1: a rebalance timeout of its own; in 0 the session timeout is both. 2: throttling.
 - 4: a new member is first told its id (MEMBER_ID_REQUIRED) and joins with it. 5: group instance id of static members.
 - 7: the answer names the protocol type, and no protocol on an error is null rather than empty.
-- More than PROTOCOLS_MAX protocols are INVALID_REQUEST; a group whose members say more than fits is
+- More than PROTOCOLS_MAX protocols are INVALID_REQUEST; a member or a group with more metadata than fits is
   GROUP_MAX_SIZE_REACHED (`coordinator/group/metadata_budget.py`).
 - 8: a reason, for people. 9: a returning static leader is told to keep the assignment (skip_assignment).
 """
@@ -12,6 +12,7 @@ from collections.abc import Awaitable
 
 from kwire.coordinator.asking import answer_of
 from kwire.coordinator.group.commands import JoinAnswer, JoinGroup
+from kwire.coordinator.group.metadata_budget import MEMBER_METADATA_BYTES_MAX, metadata_bytes
 from kwire.errors import ErrorCode
 from kwire.handlers.context import Context
 from kwire.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
@@ -25,7 +26,10 @@ def handle(context: Context, request: JoinGroupRequest) -> JoinGroupResponse | A
     groups = context.services.groups
     if len(request.protocols) > PROTOCOLS_MAX:
         return _response(JoinAnswer(error=ErrorCode.INVALID_REQUEST), version)
-    protocols = groups.metadata.hold([(protocol.name, protocol.metadata) for protocol in request.protocols])
+    named = [(protocol.name, protocol.metadata) for protocol in request.protocols]
+    if metadata_bytes(named) > MEMBER_METADATA_BYTES_MAX:
+        return _response(JoinAnswer(error=ErrorCode.GROUP_MAX_SIZE_REACHED), version)
+    protocols = groups.metadata.hold(named)
     if protocols is None:
         return _response(JoinAnswer(error=ErrorCode.COORDINATOR_NOT_AVAILABLE), version)
     command = JoinGroup(

@@ -71,7 +71,7 @@ async def _answer_all(context: Context, request: ListOffsetsRequest) -> ListOffs
     async for (answer, _), one in spread_nested(pairs, lambda pair: pair[1].partitions):
         partitions = answer.partitions
         try:
-            if (answer.name, one.partition_index) in named_twice:
+            if one.partition_index in named_twice.get(answer.name, ()):
                 raise KafkaError(ErrorCode.INVALID_REQUEST)
             partition = _find(context, answer.name, one.partition_index)
             if partition is None:
@@ -101,12 +101,15 @@ def _find(context: Context, name: str, index: int) -> Partition | None:
     return topic.partition(index) if topic is not None else None
 
 
-async def _named_twice(request: ListOffsetsRequest) -> set[tuple[str, int]]:
-    seen: set[tuple[str, int]] = set()
-    twice: set[tuple[str, int]] = set()
+async def _named_twice(request: ListOffsetsRequest) -> dict[str, set[int]]:
+    """The partitions that the request names more than once, by topic."""
+    seen: dict[str, set[int]] = {}
+    twice: dict[str, set[int]] = {}
     async for asked, one in spread_nested(request.topics, lambda asked: asked.partitions):
-        name = (asked.name, one.partition_index)
-        (twice if name in seen else seen).add(name)
+        indexes, index = seen.setdefault(asked.name, set()), one.partition_index
+        if index in indexes:
+            twice.setdefault(asked.name, set()).add(index)
+        indexes.add(index)
     return twice
 
 

@@ -13,16 +13,16 @@
 - Topics are described from the catalogue: none is made live for it. An answer about many is made in turns.
 """
 
-import inspect
 from collections.abc import Awaitable, Iterator, Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 from kwire.broker.catalogue import TopicFacts
-from kwire.broker.chunking import next_turn
+from kwire.broker.chunking import eager, next_turn, spread
 from kwire.broker.topics import check_name
 from kwire.broker.turns import answer_in_turns
+from kwire.coordinator.asking import settled
 from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.context import Context
 from kwire.wire.codec import EncodedElements, elements_encoder
@@ -37,6 +37,7 @@ from kwire.wire.messages.metadata import (
 from kwire.wire.types import ZERO_UUID
 from storage.partition_metadata import partition_folder
 
+FIRST_VERSION_WITH_IDS = 10
 FIRST_VERSION_BY_ID = 12
 NO_LEADER = -1
 
@@ -55,9 +56,24 @@ def handle(context: Context, request: MetadataRequest) -> MetadataResponse | Awa
     if asked is None or (context.api_version == 0 and not asked):
         describe = _Describer(context, request)
         return _answer(context, request, map(describe, context.services.topics.catalogue.facts()))
-    by_id = any(one.name is None or one.topic_id != ZERO_UUID for one in asked)
-    if by_id and context.api_version < FIRST_VERSION_BY_ID:
-        return _answer(context, request, map(_invalid, asked))
+    if FIRST_VERSION_WITH_IDS <= context.api_version < FIRST_VERSION_BY_ID:
+        return eager(_answer_without_ids(context, request, asked))
+    return _answer_asked(context, request, asked)
+
+
+async def _answer_without_ids(
+    context: Context, request: MetadataRequest, asked: list[MetadataRequestTopic]
+) -> MetadataResponse:
+    """These versions have a field for the id, but a topic cannot be asked for by it."""
+    async for one in spread(asked):
+        if one.name is None or one.topic_id != ZERO_UUID:
+            return await settled(_answer(context, request, map(_invalid, asked)))
+    return await settled(_answer_asked(context, request, asked))
+
+
+def _answer_asked(
+    context: Context, request: MetadataRequest, asked: list[MetadataRequestTopic]
+) -> MetadataResponse | Awaitable[MetadataResponse]:
     may_create = request.allow_auto_topic_creation and context.services.config.topics.is_auto_create
     if may_create and (len(asked) > LOOKUPS_PER_TURN or any(_is_missing(context, one) for one in asked)):
         return _create_and_answer(context, request, asked)
@@ -76,8 +92,7 @@ async def _create_and_answer(
                 refusals[one.name] = error.code
         if number % LOOKUPS_PER_TURN == 0:
             await next_turn()
-    answer = _answer(context, request, _lookups(context, request, asked, refusals))
-    return await answer if inspect.isawaitable(answer) else answer
+    return await settled(_answer(context, request, _lookups(context, request, asked, refusals)))
 
 
 def _is_missing(context: Context, one: MetadataRequestTopic) -> bool:

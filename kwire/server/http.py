@@ -7,7 +7,6 @@ from aiohttp import web
 
 from kwire.config import Address, NetworkConfig
 from kwire.descriptors import Descriptors
-from kwire.server.free_memory import FreeMemory
 from kwire.server.http_connection import HttpConnection, HttpConnections
 from kwire.web.body_reading import INTAKE, Intake
 from kwire.web.door import door_of
@@ -29,7 +28,6 @@ class HttpServer:
         config, network = services.config.web, services.config.network
         self._backlog = network.backlog
         self.memory = services.memory
-        self._free_memory = FreeMemory(services.memory)
         self._connections = HttpConnections(
             services.http_metrics,
             descriptors,
@@ -85,7 +83,6 @@ class HttpServer:
         await self._take_over.close()
         await self._runner.cleanup()
         self._connections.close()
-        self._free_memory.close()
 
 
 async def _end_streams(app: web.Application) -> None:

@@ -30,6 +30,7 @@ from kwire.server.routes import Route
 from kwire.wire.connection import Request, ServerConnection, Turn
 from kwire.wire.errors import TooManyElements, WireError
 from kwire.wire.frame import Account, ReceiveMemory
+from kwire.wire.release import release
 from kwire.wire.schema import Api
 from kwire.wire.types import Buffer
 
@@ -137,7 +138,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._machine = ServerConnection(shared.apis, shared.memory, shared.network.request_bytes_max)
         self.reader = self._machine.reader
         self._transport: Any = None
-        self._context = Context(shared.services, self, 0, None)
+        # That of the last request: most requests of a connection are alike, and a context never changes.
+        self._context: Context | None = None
         self._is_reading = True
         self._is_writable = True
         # Requests that have arrived wait for a turn of this connection.
@@ -201,6 +203,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if self._large is not None:
             self._large.cancel()
         self.reader.close()
+        # It refers to this connection, which is to be freed without the garbage collector.
+        self._context = None
         self._door.leave(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -397,8 +401,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def _context_of(self, request: Request) -> Context:
         context = self._context
-        if context.api_version != request.version or context.client_id is not request.client_id:
-            # Most requests of a connection are alike; a context never changes, so one serves them all.
+        if context is None or context.api_version != request.version or context.client_id is not request.client_id:
             context = self._context = Context(self._shared.services, self, request.version, request.client_id)
         return context
 
@@ -407,7 +410,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         slots = self._shared.large_requests
         try:
             async with slots:
-                answer = await self._begin_large(route, request)
+                decoded, answer = await self._begin_large(route, request)
                 await asyncio.wait((answer,), timeout=SLOT_SECONDS_MAX)
                 if answer.done():
                     chunks = await _encode_large(route, request.version, answer.result())
@@ -425,9 +428,12 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._large = None
         if not self._transport.is_closing():
             self._send_on(self._machine.answer_later(request, chunks), route.latency, began)
+        del chunks
+        for message in (decoded, answer.result()):
+            await run_chunks(release(message))
 
-    async def _begin_large(self, route: Route, request: Request) -> "asyncio.Future[Any]":
-        """Run the ordered phase of a large request, whose bytes are given up with it, and return its answer."""
+    async def _begin_large(self, route: Route, request: Request) -> "tuple[Any, asyncio.Future[Any]]":
+        """Run the ordered phase of a large request, whose bytes are given up with it; returns it and its answer."""
         frame = self.reader.next_frame()
         assert frame is not None, "the frame was put back, and nothing reads while it is handled"
         body = self._machine.open(frame).body
@@ -446,7 +452,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         # So that it ends with the connection.
         self._unanswered.add(future)
         future.add_done_callback(self._unanswered.discard)
-        return future
+        return decoded, future
 
     async def _answer_of_held(self, held: Held) -> Any:
         """The answer to a large request whose ordered phase is not over."""

@@ -15,7 +15,7 @@ from kwire.web.body_bounds import check_values
 from kwire.web.body_reading import received_body
 from kwire.web.errors import BadRequest, UnsupportedMediaType
 from kwire.web.safety import is_trusted
-from kwire.web.whole_numbers import decoded_anyway
+from kwire.web.whole_numbers import decoded_anyway, may_be_whole
 
 T = TypeVar("T")
 S = TypeVar("S", bound=msgspec.Struct)
@@ -57,7 +57,9 @@ def checked_and_decoded(
         try:
             found = decoder.decode(raw)
         except msgspec.ValidationError as error:
-            found = decoded_anyway(raw, shape, error)
+            if not may_be_whole(raw, error):
+                raise
+            found = decoded_anyway(raw, shape)
     except msgspec.ValidationError as error:
         raise BadRequest(_sentence(error)) from None
     except RecursionError:

@@ -17,10 +17,13 @@ _TEXT_OR_NUMBER = re.compile(rb'"(?:[^"\\]|\\.)*"|(-?\d+)\.0+(?![\d.eE])', re.DO
 _COMPLAINT = "got `float`"
 
 
-def decoded_anyway(raw: bytes | bytearray | memoryview, shape: Any, error: msgspec.ValidationError) -> Any:
-    """What `raw` says if its only fault is numbers written so; raises `error`, or what else is wrong with it."""
-    if _COMPLAINT not in str(error) or len(raw) > LOOKED_AT_BYTES_MAX:
-        raise error
+def may_be_whole(raw: bytes | bytearray | memoryview, error: msgspec.ValidationError) -> bool:
+    """Whether `raw` could not be decoded for a number with a fraction, and is short enough to look for it."""
+    return len(raw) <= LOOKED_AT_BYTES_MAX and _COMPLAINT in str(error)
+
+
+def decoded_anyway(raw: bytes | bytearray | memoryview, shape: Any) -> Any:
+    """What `raw` says if its only fault is such numbers; raises what msgspec raises if there is another."""
     plain = _TEXT_OR_NUMBER.sub(lambda found: found[1] or found[0], raw)
     msgspec.json.decode(plain, type=shape)
     # Not the plain one: data of events stays as it was written.

@@ -21,6 +21,7 @@ CORRELATION_ID = 1  # One request at a time per connection, so the same number s
 ACKS_ALL = -1
 REQUEST_TIMEOUT_MS = 10_000
 FETCH_MAX_BYTES = 1 << 20
+SKIPPED_BYTES = 256 * 1024
 
 FRAME_LENGTH = struct.Struct(">i")
 OFFSET = struct.Struct(">q")
@@ -147,18 +148,29 @@ def raise_for_error(api: str, reply: bytes, error_at: int) -> None:
         raise WireError(f"{api} answered error code {code}")
 
 
-def connect(address: tuple[str, int], timeout_seconds: int) -> socket.socket:
-    """A blocking connection whose calls end after `timeout_seconds`.
+def connect(address: tuple[str, int], timeout_seconds: int, from_host: str = "") -> socket.socket:
+    """A blocking connection whose calls end after `timeout_seconds`, from the address `from_host` if it is given.
 
     The kernel keeps that bound: Python's own timeout would add a poll call to every send and receive.
     """
-    connection = socket.create_connection(address, timeout=timeout_seconds)
+    connection = socket.create_connection(address, timeout_seconds, (from_host, 0) if from_host else None)
     connection.settimeout(None)
     bound = struct.pack("ll", timeout_seconds, 0)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, bound)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, bound)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return connection
+
+
+def skip_frame(connection: socket.socket) -> None:
+    """Read a whole frame without keeping it: as cheap as can be."""
+    (left,) = FRAME_LENGTH.unpack(connection.recv(FRAME_LENGTH.size, socket.MSG_WAITALL) or bytes(FRAME_LENGTH.size))
+    buffer = memoryview(bytearray(SKIPPED_BYTES))
+    while left > 0:
+        count = connection.recv_into(buffer[:left])
+        if not count:
+            raise WireError("the server closed the connection")
+        left -= count
 
 
 def read_frame(connection: socket.socket, received: bytes = b"") -> bytes:

@@ -129,37 +129,39 @@ def joined(connection: RawConnection) -> JoinGroupResponse:
 
 def test_metadata_of_group_members_is_held_up_to_a_bound(server: KwireProcess) -> None:
     """The first member does not come back, so every other join waits, and what it says is held as long."""
-    large = join_frame("greedy", bytes(10 * MIB))
+    large = join_frame("greedy", bytes(MIB - len("range")))
     with ExitStack() as stack:
-        first, second, *others = [
-            stack.enter_context(RawConnection(server.kafka_address, ANSWER_TIMEOUT_S)) for _ in range(5)
+        first, *members, last, much = [
+            stack.enter_context(RawConnection(server.kafka_address, ANSWER_TIMEOUT_S)) for _ in range(3 + 16)
         ]
         first.send_bytes(join_frame("greedy", b""))
         assert joined(first).error_code == NONE
-        second.send_bytes(large)
-        wait_until(lambda: is_rebalancing(server, "greedy"), "the second member is in")
-        for one in others:
+        for one in members:
             one.send_bytes(large)
-            assert joined(one).error_code == GROUP_MAX_SIZE_REACHED
+        wait_until(lambda: member_count(server, "greedy") == 16, "as many members as fit beside the first are in")
+        last.send_bytes(large)
+        assert joined(last).error_code == GROUP_MAX_SIZE_REACHED
+        much.send_bytes(join_frame("other", bytes(MIB)))
+        assert joined(much).error_code == GROUP_MAX_SIZE_REACHED
 
 
-def is_rebalancing(server: KwireProcess, group_id: str) -> bool:
+def member_count(server: KwireProcess, group_id: str) -> int:
     with RawConnection(server.kafka_address) as connection:
         body = encode_message(DescribeGroupsRequest(groups=[group_id]), 0)
         connection.send_bytes(request_frame(DESCRIBE_GROUPS, 0, body))
         (group,) = decode_message(DescribeGroupsResponse, 0, connection.receive_frame()[4:]).groups
-    return group.group_state == "PreparingRebalance"
+    return len(group.members)
 
 
 def test_joins_of_one_connection_are_not_all_held(server: KwireProcess) -> None:
-    """The first large one waits for the other member, and those after it are not read before it is answered."""
+    """They wait for the other member, or are refused after those; and those that wait for an answer are bounded."""
     with RawConnection(server.kafka_address) as first, RawConnection(server.kafka_address) as second:
         first.send_bytes(join_frame("one-connection", b""))
         assert joined(first).error_code == NONE
         before = server.anonymous_memory_bytes()
         second.socket.settimeout(BLOCKED_S)
         with pytest.raises(TimeoutError):
-            second.socket.sendall(30 * join_frame("one-connection", bytes(10 * MIB)))
+            second.socket.sendall(300 * join_frame("one-connection", bytes(MIB - len("range"))))
         assert server.anonymous_memory_bytes() - before < 100 * MIB
 
 

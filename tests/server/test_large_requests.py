@@ -1,7 +1,6 @@
 """Requests that take long, on connections whose socket is a list: order, turns, and what happens at the end of one."""
 
 import asyncio
-import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +9,6 @@ import pytest
 from kwire.handlers import HANDLERS
 from kwire.handlers.context import Context, Handler
 from kwire.server import kafka
-from kwire.server.large_requests import LargeRequests
 from kwire.server.routes import ELEMENTS_AT_ONCE_MAX
 from kwire.wire.apis import DESCRIBE_CLUSTER, METADATA
 from kwire.wire.codec import decode_message
@@ -160,20 +158,3 @@ async def test_connections_with_many_requests_take_turns(node: QuietNode, monkey
         counts.append([len(client.received()) for client in clients])
     assert max(max(one) - min(one) for one in counts) <= 2
     assert all(client.received() == list(range(50)) for client in clients)
-
-
-@in_loop
-async def test_full_collections_are_postponed_while_a_slot_is_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = gc.get_threshold()
-    slots = LargeRequests()
-    async with slots:
-        assert gc.get_threshold()[:2] == before[:2]
-        assert gc.get_threshold()[2] > 1_000_000
-        async with slots:
-            pass
-        assert gc.get_threshold()[2] > 1_000_000
-        # But not for ever.
-        monkeypatch.setattr("kwire.server.large_requests.FULL_COLLECTION_WAIT_MAX_S", -1.0)
-        async with slots:
-            assert gc.get_threshold() == before
-    assert gc.get_threshold() == before

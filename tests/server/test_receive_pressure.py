@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kwire.server.kafka import Shared
-from kwire.server.receive_pressure import ReceivePressure
+from kwire.server.receive_pressure import SLOW_SECONDS_MAX, SLOW_SHARE, ReceivePressure
 from kwire.wire.frame import SCRATCH_BYTES, SHORT_READ_BYTES, Account, FrameReader, ReceiveMemory
 from tests.server.fakes import FakeClient, Slow, shared_of
 from tests.support.node import QuietNode, in_loop
@@ -54,11 +54,34 @@ async def test_slow_request_lives_as_long_as_there_is_memory(tmp_path: Path) -> 
     with QuietNode(tmp_path, *SETTINGS) as node:
         world = World(node)
         slow = world.client()
-        slow.send_while_read(UNFINISHED)
-        for _ in range(100):
+        slow.send_while_read(struct.pack(">i", FRAME_BYTES) + bytes(100 * KIB))
+        for _ in range(20):
             world.pass_seconds(WINDOW_S)
-            slow.send_while_read(b"\0")
+            slow.send_while_read(bytes(int(WINDOW_S * RATE_MIN * SLOW_SHARE) + 1))
         assert not slow.transport.is_aborted
+
+
+@in_loop
+async def test_request_of_which_next_to_nothing_arrives_is_given_up(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with QuietNode(tmp_path, *SETTINGS) as node:
+        world = World(node)
+        slow, recovering = world.client(), world.client()
+        for one in (slow, recovering):
+            one.send_while_read(struct.pack(">i", FRAME_BYTES) + bytes(100 * KIB))
+        seconds = 0.0
+        while seconds < SLOW_SECONDS_MAX:
+            world.pass_seconds(WINDOW_S if seconds else 0)
+            seconds += WINDOW_S
+            assert not slow.transport.is_aborted
+            slow.send_while_read(b"\0")
+            recovering.send_while_read(b"\0" if seconds <= WINDOW_S else bytes(20 * KIB))
+        world.pass_seconds(WINDOW_S)
+        assert slow.transport.is_aborted
+        assert not recovering.transport.is_aborted
+        assert world.shared.memory.used_bytes == recovering.connection.reader.held_bytes
+    assert "have not arrived whole for long" in caplog.text
 
 
 @in_loop

@@ -15,7 +15,7 @@ from kwire.broker.batch_validation import RECORDS_VALIDATED_MAX
 from kwire.broker.events.event import Envelope, NewEvent
 from kwire.broker.partition import Partition, code_of
 from kwire.clock import Clock
-from kwire.errors import ErrorCode, EventTooLarge, InvalidEvent, KafkaError, StreamError
+from kwire.errors import ErrorCode, EventTooLarge, InvalidEvent, KafkaError, StreamError, as_value
 from storage.batch_writing import batch_bytes_max, batch_of_tails
 from storage.errors import StorageError
 from storage.log import Appended
@@ -165,7 +165,7 @@ class Publisher:
         except StorageError as error:
             appended = KafkaError(code_of(error), str(error))
         except KafkaError as error:
-            appended = error
+            appended = as_value(error)
         except Exception as error:  # of others that wait for the same log, say: nobody may wait for an answer for ever
             log.exception("events could not be appended to %s", partition.topic_name)
             appended = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{type(error).__name__}: {error}")

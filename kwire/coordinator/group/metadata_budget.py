@@ -1,14 +1,16 @@
 """The memory that metadata of members takes: what a JoinGroup says of each protocol is held as long as its member.
 
-Two bounds hold. A group has at most GROUP_METADATA_BYTES_MAX: what is chosen of it has to fit in one record of the
-offsets topic, so a group with more could never become stable. All groups of a node together have at most
-COORDINATOR_METADATA_BYTES_MAX. The bytes are counted by the life of the tuple that holds them, whoever refers to it.
+Three bounds hold. A member has at most MEMBER_METADATA_BYTES_MAX, the default size of Kafka's record of a whole group;
+real members have a few kilobytes. A group has at most GROUP_METADATA_BYTES_MAX: what is chosen of it has to fit in one
+record of the offsets topic, so a group with more could never become stable. All groups of a node together have at most
+COORDINATOR_METADATA_BYTES_MAX. The bytes are counted by the life of the tuple that holds them.
 """
 
 from collections.abc import Iterable, Sequence
 
 Protocols = tuple[tuple[str, bytes], ...]
 
+MEMBER_METADATA_BYTES_MAX = 1024 * 1024
 GROUP_METADATA_BYTES_MAX = 16 * 1024 * 1024
 COORDINATOR_METADATA_BYTES_MAX = 128 * 1024 * 1024
 

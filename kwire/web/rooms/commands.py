@@ -23,7 +23,7 @@ from kwire.web.large_answers import Parts
 from kwire.web.rooms.events import HistoryQuery, history_of
 from kwire.web.rooms.rooms import ROOM, room_to_publish
 from kwire.web.services import WebServices
-from kwire.web.whole_numbers import decoded_anyway
+from kwire.web.whole_numbers import decoded_anyway, may_be_whole
 
 NO_ID = Raw(b"")
 
@@ -105,7 +105,9 @@ def decode_command(message: bytes | bytearray) -> Command:
         try:
             return _decode(message)
         except msgspec.ValidationError as error:
-            command: Command = decoded_anyway(message, Command, error)
+            if not may_be_whole(message, error):
+                raise
+            command: Command = decoded_anyway(message, Command)
             return command
     except msgspec.ValidationError as error:
         _check_is_known(message)

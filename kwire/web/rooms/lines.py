@@ -19,7 +19,7 @@ from aiohttp import web
 from kwire.broker.events.event import NewEvent, record_of
 from kwire.broker.events.publishing import Outcome, Published
 from kwire.broker.rooms.rooms import Room
-from kwire.errors import EventTooLarge, KafkaError, StreamError
+from kwire.errors import EventTooLarge, KafkaError, StreamError, as_value
 from kwire.web.bodies import checked_and_decoded
 from kwire.web.body_bounds import COUNTED_BYTES_MIN, check_events
 from kwire.web.decompression import LINES_BYTES_MAX, check_expansion
@@ -303,7 +303,7 @@ def _portions(lines: Sequence[Line], message_bytes_max: int) -> Iterator[Portion
         try:
             event = _checked(found, message_bytes_max)
         except (StreamError, Refusal) as error:
-            failures[line.number] = error
+            failures[line.number] = as_value(error)
         else:
             event_bytes = _bytes_max(event)
             if events and size_bytes + event_bytes > bytes_max:

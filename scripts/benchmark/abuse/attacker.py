@@ -6,6 +6,7 @@ then prints what it did.
 
 import argparse
 import json
+import os
 import select
 import sys
 import time
@@ -16,6 +17,8 @@ from benchmark.abuse.attacks import BY_NAME
 from benchmark.wire import WireError
 
 PAUSE_SECONDS = 1.0
+# Real attackers have machines of their own: here it must not take the processor from the server and its good client.
+NICENESS = 10
 # Bounds how long connections are kept, if nobody closes the standard input.
 HOLD_SECONDS_MAX = 600.0
 
@@ -77,6 +80,7 @@ def main() -> None:
         if attack.prepare is not None:
             attack.prepare(target)
         return
+    os.nice(NICENESS)
     outcome = attack_for(attack, target, given.seconds)
     print("attacked", flush=True)
     hold_until_closed(attack, target)

@@ -22,6 +22,8 @@ from benchmark.histogram import Latencies
 from benchmark.servers import LOOPBACK
 from benchmark.wire import FetchCall, ProduceCall, WireError, connect, read_frame, record_batch
 
+# An address of its own, also on loopback: bounds on the connections and the memory of one address are the attacker's.
+ADDRESS = "127.0.0.2"
 TOPIC, LARGE_TOPIC, ROOM = "good", "good-large", "good-room"
 VALUE_BYTES = 100
 INTERVAL_SECONDS = 0.01
@@ -64,7 +66,7 @@ class Part:
         started = time.perf_counter_ns()
         try:
             if self._connection is None:
-                self._connection = connect((LOOPBACK, self._port), ANSWER_SECONDS_MAX)
+                self._connection = connect((LOOPBACK, self._port), ANSWER_SECONDS_MAX, ADDRESS)
             self._call(self._connection)
         except (OSError, WireError):
             self.failed += 1

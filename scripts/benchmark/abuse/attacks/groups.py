@@ -6,7 +6,7 @@ from benchmark.abuse.attack import Attack, Target
 from benchmark.abuse.http import ask, head
 from benchmark.admin import Admin
 from benchmark.groups.wire import find_coordinator, offset_commit
-from benchmark.wire import raise_for_error, read_frame, request_frame
+from benchmark.wire import raise_for_error, read_frame, request_frame, skip_frame
 
 LIST_GROUPS, LIST_GROUPS_VERSION = 16, 2
 TOPIC, GROUP = "abused-groups", "abused-group-"
@@ -37,7 +37,7 @@ def _prepare(target: Target) -> None:
 def _many_groups(target: Target) -> None:
     with target.kafka() as connection:
         connection.sendall(request_frame(LIST_GROUPS, LIST_GROUPS_VERSION, b""))
-        read_frame(connection)
+        skip_frame(connection)
     with target.http() as connection:
         ask(connection, head("GET", "/api/v1/groups", 0))
 
