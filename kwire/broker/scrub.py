@@ -178,7 +178,7 @@ class Scrub:
             job.base_offset, finding.position, finding.size_bytes, finding.offset, finding.end_offset, finding.reason
         )
         try:
-            stored = partition.log
+            stored = partition.maintenance()
             is_elsewhere = stored.directory != job.directory  # moved to another data directory since
             if is_elsewhere or not _is_of(stored.segments(), job) or quarantine in stored.quarantined:
                 return

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from kwire.broker.cold_reads import ColdReads
 from kwire.broker.events.counting_back import offset_of_last
 from kwire.broker.partition import Partition, code_of
-from kwire.broker.time_search import search_time
+from kwire.broker.partition.time_search import search_time
 from kwire.broker.topics import Topic
 from kwire.errors import ErrorCode, KafkaError, OffsetOutOfRange, SubscriptionFailed
 from storage.errors import StorageError
