@@ -139,12 +139,9 @@ async def _search(context: Context, wanted: list[_Wanted]) -> list[_Wanted]:
 
 
 def _begin(one: _Wanted) -> TimeSearch:
-    partition = one.partition
-    partition.open()  # how far it can be read is known then
-    upto = _end(partition, one.is_committed)
     if one.asked.timestamp == MAX_TIMESTAMP:
-        return partition.search_largest_time(upto)
-    return partition.search_time(one.asked.timestamp, upto)
+        return one.partition.search_largest_time(is_committed=one.is_committed)
+    return one.partition.search_time(one.asked.timestamp, is_committed=one.is_committed)
 
 
 def _found(
@@ -176,15 +173,11 @@ def _check_version(context: Context, asked: ListOffsetsPartition) -> None:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
 
 
-def _end(partition: Partition, is_committed: bool) -> int:
-    """Behind all that this reader may see."""
-    return partition.last_stable_offset if is_committed else partition.high_watermark
-
-
 def _position(partition: Partition, asked: ListOffsetsPartition, is_committed: bool) -> ListOffsetsPartitionResponse:
-    partition.open()  # how far it can be read is known then
+    partition.open()  # one that cannot be opened is an error, whatever is asked for
     if asked.timestamp == LATEST:
-        return _answer(asked, offset=_end(partition, is_committed), epoch=partition.leader_epoch)
+        end = partition.readable_end(is_committed=is_committed)
+        return _answer(asked, offset=end, epoch=partition.leader_epoch)
     if asked.timestamp in (EARLIEST, EARLIEST_LOCAL):
         start = partition.log_start_offset
         return _answer(asked, offset=start, epoch=partition.epoch_of(start))

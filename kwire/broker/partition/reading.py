@@ -150,6 +150,12 @@ class ReadablePartition(ReservedOffsets):
         self.is_unstable = log.producers.first_unstable(self.high_watermark) is not None
         return log.last_stable_offset(self.high_watermark)
 
+    def readable_end(self, *, is_committed: bool) -> int:
+        """The offset after the last record that a reader, or a reader of committed data, gets."""
+        if self._log is None:
+            self._opened()
+        return self.last_stable_offset if is_committed else self.high_watermark
+
     def read_committed(
         self, offset: int, max_bytes: int, *, at_least_one: bool = True
     ) -> tuple[LogRead, list[AbortedTransaction]]:
@@ -173,13 +179,15 @@ class ReadablePartition(ReservedOffsets):
         log = self._log or self._opened()
         return None if log.is_aborted_warm(offset) else partial(log.warm_aborted, offset)
 
-    def search_time(self, timestamp_ms: int, upto: int) -> TimeSearch:
-        """A search, for a thread, for the first record below `upto` with this timestamp or a later one."""
-        return search_time(self._log or self._opened(), timestamp_ms, upto)
+    def search_time(self, timestamp_ms: int, *, is_committed: bool) -> TimeSearch:
+        """A search, for a thread, for the first readable record with this timestamp or a later one."""
+        log = self._log or self._opened()
+        return search_time(log, timestamp_ms, self.readable_end(is_committed=is_committed))
 
-    def search_largest_time(self, upto: int) -> TimeSearch:
-        """A search, for a thread, for the record below `upto` with the largest timestamp."""
-        return search_largest_time(self._log or self._opened(), upto)
+    def search_largest_time(self, *, is_committed: bool) -> TimeSearch:
+        """A search, for a thread, for the readable record with the largest timestamp."""
+        log = self._log or self._opened()
+        return search_largest_time(log, self.readable_end(is_committed=is_committed))
 
     def is_outdated(self, search: TimeSearch) -> bool:
         """Whether the files that a search has read have been removed or replaced: then it has to be made again."""
