@@ -107,10 +107,6 @@ class Partition(ReadablePartition):
             self._on_open(self)
         return log
 
-    @property
-    def log(self) -> Log:
-        return self._log or self._opened()
-
     def maintenance(self) -> LogMaintenance:
         """The handle for what maintains the files of the log that is open now."""
         return LogMaintenance(self, self._log or self._opened())
