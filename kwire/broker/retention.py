@@ -347,8 +347,7 @@ class Retention:
         Nobody has been reading here, so the files need not stay for a while: the log could not be put away so long.
         """
         self._looks.pop(closed.folder, None)
-        topic = self._topics.get(closed.topic_name)
-        partition = topic.partition(closed.partition_index) if topic is not None else None
+        partition = self._topics.find_partition(closed.topic_name, closed.partition_index)
         if partition is None or partition.is_open:
             return  # the next round sees to it
         try:

@@ -189,8 +189,7 @@ class Scrub:
 
     def _partition(self, job: SegmentJob) -> Partition | None:
         place = partition_of(job.directory.rsplit("/", 1)[1])
-        topic = self._topics.get(place[0]) if place is not None else None
-        return topic.partition(place[1]) if topic is not None and place is not None else None
+        return self._topics.find_partition(*place) if place is not None else None
 
     def _tell(self, finding: Finding) -> None:
         key = (finding.path, finding.kind, finding.position)
