@@ -6,7 +6,6 @@ durable. Names seen here are full and already allowed to the caller.
 
 import asyncio
 import logging
-import re
 import uuid
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -33,6 +32,7 @@ from kwire.broker.internal_topics import internal_topic
 from kwire.broker.offset_marks import OffsetMarks
 from kwire.broker.partition import UNKNOWN_EPOCH, LogMaintenance, Partition, Syncs
 from kwire.broker.partition.opening import cut_damaged_end, open_log
+from kwire.broker.topic_names import check_name, check_partition_count
 from kwire.clock import Clock
 from kwire.config import Config, InvalidConfig
 from kwire.errors import ErrorCode, KafkaError
@@ -44,15 +44,11 @@ from storage.errors import PartitionOffline, StorageError
 __all__ = [
     "EVENTS_TOPIC",
     "METADATA_TOPIC",
-    "NAME_LENGTH_MAX",
     "OFFSETS_TOPIC",
-    "PARTITIONS_MAX",
     "TRANSACTIONS_TOPIC",
     "NewTopic",
     "Topic",
     "Topics",
-    "check_name",
-    "check_partition_count",
 ]
 
 log = logging.getLogger("kwire.broker")
@@ -61,8 +57,6 @@ R = TypeVar("R")
 
 # Kafka keeps its catalogue under this name; a topic of that name would confuse its tools.
 METADATA_TOPIC = "__cluster_metadata"
-NAME_LENGTH_MAX = 249
-PARTITIONS_MAX = 10_000
 # Renaming a folder takes a fifth of a millisecond; after this many the loop gets its turn.
 DELETIONS_PER_TURN = 10
 # To give a partition its settings takes microseconds; after this many the loop gets its turn.
@@ -72,7 +66,6 @@ CROWDED_FACTOR = 2
 # Most topics of a large node are configured like many others, and share what was parsed for the first of them.
 SHARED_SETTINGS_MAX = 1000
 
-_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 _INTERNAL_LOOKS = {look(name): name for name in INTERNAL_TOPICS}
 
 
@@ -523,24 +516,6 @@ class Topics:
             if self.stored_bytes:
                 partition.stored_bytes = self.stored_bytes.get(_folder(partition), 0)
             topic.partitions.append(partition)
-
-
-def check_name(name: str) -> None:
-    """Kafka's rule for topic names."""
-    if not name or name in (".", "..") or len(name) > NAME_LENGTH_MAX or not _LEGAL_NAME.fullmatch(name):
-        raise KafkaError(
-            ErrorCode.INVALID_TOPIC_EXCEPTION,
-            f"Topic name is invalid: '{name[:NAME_LENGTH_MAX]}'; letters, digits, '.', '_' and '-' are allowed, "
-            f"{NAME_LENGTH_MAX} at most, and not '.' or '..'.",
-        )
-
-
-def check_partition_count(count: int) -> None:
-    """Kafka's rule, and a bound of ours."""
-    if not 1 <= count <= PARTITIONS_MAX:
-        raise KafkaError(
-            ErrorCode.INVALID_PARTITIONS, f"Number of partitions must be from 1 to {PARTITIONS_MAX}, not {count}."
-        )
 
 
 def _end_background_work(logs: Sequence[LogMaintenance]) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from kwire.broker.chunking import eager
 from kwire.broker.partition import Partition, code_of
-from kwire.broker.topics import check_name
+from kwire.broker.topic_names import check_name
 from kwire.broker.turns import answer_in_turns, open_in_turns
 from kwire.errors import KafkaError
 from kwire.handlers.context import Context

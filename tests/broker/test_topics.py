@@ -10,7 +10,8 @@ import pytest
 
 from kwire.broker import topics
 from kwire.broker.partition import Partition, code_of
-from kwire.broker.topics import NAME_LENGTH_MAX, OFFSETS_TOPIC, PARTITIONS_MAX, NewTopic, Topics
+from kwire.broker.topic_names import NAME_LENGTH_MAX, PARTITIONS_MAX
+from kwire.broker.topics import OFFSETS_TOPIC, NewTopic, Topics
 from kwire.errors import ErrorCode, KafkaError
 from kwire.metastore import Change
 from storage.batch import check_batch

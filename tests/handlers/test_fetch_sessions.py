@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from kwire.broker.fetch_sessions import FetchSession
 from kwire.broker.partition import Partition
-from kwire.broker.topics import NAME_LENGTH_MAX, Topic
+from kwire.broker.topic_names import NAME_LENGTH_MAX
+from kwire.broker.topics import Topic
 from kwire.errors import ErrorCode
 from kwire.wire.apis import FETCH
 from kwire.wire.messages.fetch import (
