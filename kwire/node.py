@@ -22,6 +22,7 @@ from kwire.broker.lag import Lags
 from kwire.broker.log_dirs import LogDirs
 from kwire.broker.metadata_log import MetadataLog
 from kwire.broker.moves import Moves
+from kwire.broker.partition.sync_rounds import SyncRounds
 from kwire.broker.producer_ids import ProducerIds
 from kwire.broker.retention import Retention
 from kwire.broker.rooms.handover import handed_over
@@ -33,7 +34,6 @@ from kwire.broker.store.files.live import LiveFiles
 from kwire.broker.store.schema_checks import SchemaChecks
 from kwire.broker.store.schema_worker import SchemaWorker
 from kwire.broker.stored_sizes import StoredSizes
-from kwire.broker.partition.sync_rounds import SyncRounds
 from kwire.broker.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Topics
 from kwire.broker.upkeep import Upkeep
 from kwire.broker.work_allowance import WorkAllowance
@@ -383,7 +383,7 @@ class Node:
             partition = topic.partition(int(index)) if topic is not None else None
             if partition is not None:
                 try:
-                    partition.log  # noqa: B018
+                    partition.open()
                 except StorageError as error:
                     # It is tried again when somebody asks for it, and the answer says what is wrong.
                     log.error("%s cannot be opened: %s", folder, error)

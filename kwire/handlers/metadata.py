@@ -20,7 +20,7 @@ from typing import Any
 
 from kwire.broker.catalogue import TopicFacts
 from kwire.broker.chunking import eager, next_turn, spread
-from kwire.broker.topics import check_name
+from kwire.broker.topic_names import check_name
 from kwire.broker.turns import answer_in_turns
 from kwire.coordinator.asking import settled
 from kwire.errors import ErrorCode, KafkaError

@@ -33,7 +33,6 @@ from storage.format import (
     MIN_BATCH_LENGTH,
     TRANSACTIONAL_BIT,
 )
-from storage.log import Log
 from storage.reads import LogRead
 from storage.transactions import AbortedTransaction
 
@@ -82,7 +81,8 @@ class Unreadable(KafkaError):
 
 def oldest_offset(partition: Partition) -> int:
     """The first offset that can be read; that of the next event if there is none."""
-    return _log_of(partition).log_start_offset
+    _open(partition)
+    return partition.log_start_offset
 
 
 def newest_offset(partition: Partition) -> int:
@@ -90,7 +90,7 @@ def newest_offset(partition: Partition) -> int:
 
     Like every offset it may have no event, or none any more: a transaction ends with a marker.
     """
-    _log_of(partition)
+    _open(partition)
     return partition.last_stable_offset - 1
 
 
@@ -148,12 +148,11 @@ class EventReader:
     def _find(self, max_bytes: int) -> tuple[LogRead, list[AbortedTransaction]] | NeedsDisk | None:
         """Batches from `next_offset` on that can be looked at without waiting; None at the head."""
         partition = self._partition
-        log = partition.log
-        if log.is_closed:
+        if partition.is_closed:
             raise LogClosed("the topic is deleted")
         offset = self.next_offset
-        if offset < log.log_start_offset:
-            raise OffsetOutOfRange(offset, log.log_start_offset, partition.last_stable_offset - 1)
+        if offset < partition.log_start_offset:
+            raise OffsetOutOfRange(offset, partition.log_start_offset, partition.last_stable_offset - 1)
         if offset >= partition.last_stable_offset:
             return None
         warm_up = partition.cold_start(offset) or partition.cold_aborted(offset)
@@ -172,11 +171,11 @@ class EventReader:
     def _pass_gap(self) -> None:
         """It is not at the head, but no batch lies before that: a gap that compaction left, and then damage, or what
         may not be read yet."""
-        log, head = self._partition.log, self._partition.last_stable_offset
-        for one in log.quarantined:
+        head = self._partition.last_stable_offset
+        for one in self._partition.quarantined:
             if self.next_offset < one.end_offset and one.start_offset < head:
                 raise Unreadable(self.next_offset, one.end_offset, "the bytes on disk are damaged")
-        if head < log.log_end_offset:
+        if head < self._partition.log_end_offset:
             self.next_offset = head
 
     def _walk(
@@ -346,9 +345,9 @@ async def _warmed(cold_reads: ColdReads, needed: NeedsDisk) -> None:
         raise KafkaError(code_of(error), str(error)) from error
 
 
-def _log_of(partition: Partition) -> Log:
+def _open(partition: Partition) -> None:
     try:
-        return partition.log
+        partition.open()
     except StorageError as error:
         raise KafkaError(code_of(error), str(error)) from error
 

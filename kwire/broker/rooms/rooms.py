@@ -214,9 +214,8 @@ class Rooms:
     def stats(self, room: Room) -> RoomStats:
         """Opens the log if need be, which takes a third of a millisecond."""
         partition, facts = room.partition, room.topic.facts
-        log = partition.log
-        oldest, newest = log.log_start_offset, partition.last_stable_offset - 1
-        last_ms = max((segment.max_timestamp for segment in list(log.segments())[-1:]), default=-1)
+        oldest, newest = partition.log_start_offset, partition.last_stable_offset - 1
+        last_ms = partition.last_timestamp
         return RoomStats(
             name=room.name,
             topic=room.topic.name,

@@ -90,9 +90,9 @@ class GlobalReader:
         """
         try:
             for _ in range(BATCHES_PER_READ):
-                if self.next_offset < self._partition.log.log_start_offset:
+                if self.next_offset < self._partition.log_start_offset:
                     raise OffsetOutOfRange(
-                        self.next_offset, self._partition.log.log_start_offset, self._partition.high_watermark - 1
+                        self.next_offset, self._partition.log_start_offset, self._partition.high_watermark - 1
                     )
                 if self.next_offset >= self._batch_end:
                     needed = self._open_batch()
@@ -128,7 +128,7 @@ class GlobalReader:
     def _open_batch(self) -> NeedsDisk | None:
         """Open the batch that holds `next_offset`, if there is one yet."""
         partition, position = self._partition, self.next_offset
-        if partition.log.is_closed:
+        if partition.is_closed:
             raise LogClosed("the event journal is closed")
         if position >= partition.high_watermark:
             return None

@@ -195,8 +195,7 @@ def commits_in(batch: memoryview) -> Iterator[JournalCommit]:
 
 def batches_from(journal: Partition, position: int) -> Iterator[memoryview]:
     """Batches from the one that holds `position` up to the high watermark. What is damaged is passed over."""
-    log = journal.log
-    position = max(position, log.log_start_offset)
+    position = max(position, journal.log_start_offset)
     while position < journal.high_watermark:
         try:
             read = journal.read(position, READ_BYTES)
@@ -206,7 +205,7 @@ def batches_from(journal: Partition, position: int) -> Iterator[memoryview]:
         view, at = read.view, 0
         if not view:
             # Nothing can be read up to the next damaged place.
-            behind = [one.end_offset for one in log.quarantined if one.end_offset > position]
+            behind = [one.end_offset for one in journal.quarantined if one.end_offset > position]
             if not behind:
                 return
             position = min(behind)

@@ -137,8 +137,8 @@ def _size_bytes(key: bytes, packed: bytes) -> int:
 
 def _near_end(journal: Partition) -> int:
     """The position of a batch about `KEYS_JOURNAL_BYTES` before the end."""
-    start, left = journal.log.log_start_offset, KEYS_JOURNAL_BYTES
-    for segment in reversed(list(journal.log.segments())):
+    start, left = journal.log_start_offset, KEYS_JOURNAL_BYTES
+    for segment in reversed(list(journal.maintenance().segments())):
         if segment.size_bytes > left:
             _, position = segment.index.boundary_before(segment.size_bytes - left)
             return max(position, start)

@@ -20,7 +20,6 @@ from typing import NamedTuple
 from kwire.broker.cold_reads import ColdReads
 from kwire.broker.events.counting_back import offset_of_last
 from kwire.broker.partition import Partition, code_of
-from kwire.broker.time_search import search_time
 from kwire.broker.topics import Topic
 from kwire.errors import ErrorCode, KafkaError, OffsetOutOfRange, SubscriptionFailed
 from storage.errors import StorageError
@@ -148,7 +147,7 @@ async def find_place(
 def _range_of(partition: Partition) -> tuple[int, int, int]:
     """The oldest offset, that behind all that may be read as events, and that behind everything."""
     try:
-        return partition.log.log_start_offset, partition.last_stable_offset, partition.high_watermark
+        return partition.log_start_offset, partition.last_stable_offset, partition.high_watermark
     except StorageError as error:
         raise KafkaError(code_of(error), str(error)) from error
 
@@ -157,16 +156,16 @@ async def _offset_for_time(partition: Partition, timestamp_ms: int, cold_reads: 
     outcome: TimestampAndOffset | StorageError | None = None
     for _ in range(SEARCHES_MAX):
         try:
-            search = search_time(partition.log, timestamp_ms, partition.last_stable_offset)
+            search = partition.search_time(timestamp_ms, is_committed=True)
             (outcome,) = await cold_reads.find([search])
-            log = partition.log
+            is_outdated, oldest = partition.is_outdated(search), partition.log_start_offset
         except StorageError as error:
             raise KafkaError(code_of(error), str(error)) from error
-        if search.is_outdated(log):
+        if is_outdated:
             continue
         if isinstance(outcome, StorageError):
             raise KafkaError(code_of(outcome), str(outcome)) from outcome
         if outcome is None:
             return partition.last_stable_offset
-        return max(outcome.offset, log.log_start_offset)
+        return max(outcome.offset, oldest)
     raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, "the log was rewritten while it was searched, try again")

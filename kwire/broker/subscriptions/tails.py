@@ -362,7 +362,7 @@ class Tail:
         if not recent.start_offset <= offset < recent.next_offset:
             return None
         partition = self.partition
-        if partition.is_open and offset < partition.log.log_start_offset:
+        if partition.is_open and offset < partition.log_start_offset:
             return None  # deleted means deleted, in memory too
         portion = self._shared.get(self, offset)
         if portion is None:

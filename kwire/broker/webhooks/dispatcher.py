@@ -122,7 +122,7 @@ class Dispatcher:
             return
         partition = topic.partitions[0]
         try:
-            partition.log  # noqa: B018  how far it may be read is known once it is open
+            partition.open()  # how far it may be read is known then
         except StorageError as error:
             log.warning("%s cannot be read for webhooks: %s", self.name, error)
             return
@@ -132,7 +132,7 @@ class Dispatcher:
             self._join(lane, partition)
 
     def _join(self, lane: Lane, partition: Partition) -> None:
-        lane.consumer.follow(self.name, self._topic_id, partition.log.log_end_offset)
+        lane.consumer.follow(self.name, self._topic_id, partition.log_end_offset)
         lane.set_partition(partition)
         self._state.note(lane.consumer)
 

@@ -18,6 +18,7 @@ from tests.support.batches import make_batch
 from tests.support.effort import examples
 from tests.support.events import append, lone_partition
 from tests.support.node import in_loop
+from tests.support.partition_log import log_of
 from tests.support.transactions import TransactionalProducer
 
 COUNTS = st.integers(1, 30)
@@ -49,7 +50,7 @@ def test_as_many_events_as_were_asked_for_begin_there(
             for count in how:
                 producer.send(count)
             producer.commit() if kind == "commit" else producer.abort()
-        log = partition.log
+        log = log_of(partition)
         log.advance_log_start_offset(min(start, log.log_end_offset))
         asyncio.run(_check(partition, counts))
         log.close()
@@ -57,7 +58,7 @@ def test_as_many_events_as_were_asked_for_begin_there(
 
 async def _check(partition: Partition, counts: list[int]) -> None:
     cold_reads = ColdReads()
-    oldest = partition.log.log_start_offset
+    oldest = partition.log_start_offset
     everything = [one.offset for one in await read_events(partition, oldest, 10_000, cold_reads)]
     for count in counts:
         offset = await offset_of_last(partition, count, cold_reads)
@@ -94,10 +95,10 @@ async def test_damage_is_counted_and_told_by_those_who_read_it(tmp_path: Path) -
     partition = lone_partition(tmp_path)
     producer = TransactionalProducer(partition, 7)
     append(partition, make_batch(5, timestamp_ms=0))
-    size_bytes = partition.log.size_bytes
+    size_bytes = log_of(partition).size_bytes
     producer.send(5)
-    damaged_bytes = partition.log.size_bytes - size_bytes
+    damaged_bytes = log_of(partition).size_bytes - size_bytes
     producer.commit()
-    partition.log.quarantine(Quarantine(0, size_bytes, damaged_bytes, 5, 10, "test"))
+    log_of(partition).quarantine(Quarantine(0, size_bytes, damaged_bytes, 5, 10, "test"))
     assert await last(partition, 3) == 7
     assert await last(partition, 6) == 4

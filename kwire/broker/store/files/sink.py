@@ -298,14 +298,15 @@ class EventFiles:
         name, topic_id = topic.name, topic.topic_id.hex()
         if len(name) > TOPIC_LENGTH_MAX:
             raise FolderTaken(f"its name is longer than {TOPIC_LENGTH_MAX} characters")
-        opened = topic.partitions[0].log
+        partition = topic.partitions[0]
+        log_start_offset, log_end_offset = partition.log_start_offset, partition.log_end_offset
         if name not in self._positions:
-            position = Position(topic_id, opened.log_start_offset)
+            position = Position(topic_id, log_start_offset)
             await self._run(alone, begin_topic, self._files, self.directory, name, position)
             self._positions[name] = position
             return position
         known = self._positions[name]
-        if known is None or known.topic_id != topic_id or known.next_offset > opened.log_end_offset:
+        if known is None or known.topic_id != topic_id or known.next_offset > log_end_offset:
             raise FolderTaken(f"its files are not those of its log: move them and {position_path(name)} away")
         return known
 
@@ -384,7 +385,7 @@ class EventFiles:
                     continue
                 return portion
             except OffsetOutOfRange:
-                self._skip(cursor, cursor.partition.log.log_start_offset, "are older than what the topic keeps")
+                self._skip(cursor, cursor.partition.log_start_offset, "are older than what the topic keeps")
             except Unreadable as error:
                 self._skip(cursor, error.to_offset, "cannot be read")
             except (KafkaError, StorageError) as error:
@@ -403,7 +404,7 @@ class EventFiles:
 
     async def _find_missing(self, cursor: _Cursor) -> None:
         try:
-            first, last = cursor.partition.log.log_start_offset + 1, cursor.next_offset
+            first, last = cursor.partition.log_start_offset + 1, cursor.next_offset
         except StorageError:
             del self._uncounted[cursor]  # nothing could be made anew from it
             return
