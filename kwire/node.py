@@ -6,7 +6,6 @@ import importlib
 import logging
 import os
 import uuid
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kwire.broker.batch_validation import ValidationWorker
@@ -22,6 +21,7 @@ from kwire.broker.lag import Lags
 from kwire.broker.log_dirs import LogDirs
 from kwire.broker.metadata_log import MetadataLog
 from kwire.broker.moves import Moves
+from kwire.broker.partition.sync_rounds import SyncRounds
 from kwire.broker.producer_ids import ProducerIds
 from kwire.broker.retention import Retention
 from kwire.broker.rooms.handover import handed_over
@@ -33,7 +33,6 @@ from kwire.broker.store.files.live import LiveFiles
 from kwire.broker.store.schema_checks import SchemaChecks
 from kwire.broker.store.schema_worker import SchemaWorker
 from kwire.broker.stored_sizes import StoredSizes
-from kwire.broker.partition.sync_rounds import SyncRounds
 from kwire.broker.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Topics
 from kwire.broker.upkeep import Upkeep
 from kwire.broker.work_allowance import WorkAllowance
@@ -50,6 +49,7 @@ from kwire.coordinator.transaction.coordinator import TransactionCoordinator
 from kwire.coordinator.transaction.marker_writing import Markers
 from kwire.coordinator.transaction.settings import TransactionSettings
 from kwire.descriptors import Descriptors, current_limit
+from kwire.disk_lanes import DiskLanes
 from kwire.handlers import HANDLERS
 from kwire.handlers.context import NodeFacts, Services
 from kwire.metastore import Change
@@ -57,7 +57,6 @@ from kwire.metrics import HttpMetrics, LoopMetrics, ServerMetrics, StreamMetrics
 from kwire.server.kafka import Shared
 from kwire.server.listener import Door, Sweep
 from kwire.server.stalls import StallProbe
-from storage.background import BackgroundThreads
 from storage.directories import LogDirectories
 from storage.errors import StorageError
 from storage.files import Files
@@ -82,14 +81,14 @@ class Node:
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self._background = BackgroundThreads(_logged)
+        self._lanes = DiskLanes()
         self._files = Files()
         self._descriptors = Descriptors(current_limit(), config.log.open_max)
         self._is_ready = False
         self.http: HttpServer | None = None
         self._webhooks: WebhookDelivery | None = None
         self._store = LogDirectories(
-            [str(path) for path in config.log.data_dirs], self._files, self._background, config.log.reserve_bytes
+            [str(path) for path in config.log.data_dirs], self._files, self._lanes, config.log.reserve_bytes
         )
 
     async def start(self) -> None:
@@ -111,7 +110,7 @@ class Node:
         self.event_store = EventStore(topics, self._metastore, clock, self._syncs, checks)
         await self.event_store.open()
         self._keepers = self._build_keepers(topics, clock)
-        self._cold_reads = ColdReads()
+        self._cold_reads = ColdReads(self._lanes.read)
         self.event_files = await self._open_event_files(topics, directory_id)
         definitions = GroupDefinitions(self._metastore)
         groups = GroupCoordinator(
@@ -233,7 +232,7 @@ class Node:
                 is_short_of_descriptors=lambda: self._descriptors.is_log_short,
             ),
             retention=Retention(
-                topics, clock, self._background, config.retention_check_interval_ms, self._store, self._files
+                topics, clock, self._lanes.delete, config.retention_check_interval_ms, self._store, self._files
             ),
             cleaning=Cleaning(topics, clock, worker, config, self._files),
             scrub=Scrub(topics, clock, worker, config),
@@ -363,7 +362,7 @@ class Node:
         await self._room_cleanup.hand_over(self._metastore)
         await self._shared.services.topics.marks.idle()
         await self._keepers.close()
-        self._background.close()
+        self._lanes.close()
         self._store.close()
         self._metastore.close()
 
@@ -396,15 +395,19 @@ class Node:
     async def _open_catalogue(self, clock: Clock) -> Topics:
         """The topics, once the folders on disk agree with them. Raises StorageError when the start is refused."""
         starts_empty = self.config.log.starts_empty
-        self._metastore = open_metastore(self._store, self._files, starts_empty=starts_empty)
-        self._syncs = SyncRounds(self._files, self._store.data_dirs, lambda: tuple(topics.open_partitions))
+        self._metastore = open_metastore(self._store, self._files, self._lanes, starts_empty=starts_empty)
+        self._syncs = SyncRounds(
+            self._files, self._store.data_dirs, self._lanes.sync, lambda: tuple(topics.open_partitions)
+        )
         try:
             entry = self._metastore.get(NODE_KEY)
             # Every start leads anew.
             leader_epoch = entry.value["starts"] + 1 if entry else 0
             self._configs = DynamicConfigs(self._metastore, self.config)
             self._store.cordoned_dirs = self._configs.config.log.cordoned_dirs
-            topics = Topics(self._metastore, self._store, self._configs.config, clock, leader_epoch, self._syncs)
+            topics = Topics(
+                self._metastore, self._store, self._configs.config, clock, leader_epoch, self._syncs, self._lanes
+            )
             await check_folders(topics, self._store, starts_empty=starts_empty)
         except BaseException:
             self._syncs.close()
@@ -427,7 +430,7 @@ class Node:
         self._fetched_before, taken = handed_over(self._metastore)
         changes = [Change(NODE_KEY, value, entry.revision if entry else 0), *taken]
         # A server that did not start on a full disk could not let old records go.
-        await freeing(self._store, lambda: self._metastore.commit(changes))
+        await freeing(self._store, self._lanes.settle, lambda: self._metastore.commit(changes))
         return cluster_id, bytes.fromhex(directory_id)
 
     def _group_settings(self, topics: Topics) -> GroupSettings:
@@ -444,10 +447,3 @@ class Node:
             offsets_retention_check_interval_ms=groups.offsets_retention_check_interval_ms,
             offsets_topic_num_partitions=len(offsets.partitions) if offsets else groups.offsets_partition_count,
         )
-
-
-def _logged(work: Callable[[], None]) -> None:
-    try:
-        work()
-    except Exception:
-        log.exception("background work failed")

@@ -21,6 +21,7 @@ from kwire.broker.store.commit import Outcome, Stored
 from kwire.broker.store.event_store import EventDraft, EventStore
 from kwire.broker.topics import EVENTS_TOPIC, NewTopic, Topic, Topics
 from kwire.config import load
+from kwire.disk_lanes import DiskLanes
 from kwire.errors import KafkaError, StreamError
 from kwire.metastore import EmbeddedMetaStore
 from storage.batch import Record, build_batch, check_batch
@@ -156,9 +157,10 @@ class EventWorld:
         self.files = SimulatedFiles(self.disk)
         self.store = LogDirectories([DATA_DIR], self.files, self._later)
         self.store.lock()
-        self.metastore = ThreadlessMetaStore(Journal.open(f"{DATA_DIR}/metastore.journal", self.files))
+        lanes = DiskLanes()
+        self.metastore = ThreadlessMetaStore(Journal.open(f"{DATA_DIR}/metastore.journal", self.files), lanes.metadata)
         self.syncs = SomeSyncs(self)
-        self.topics = Topics(self.metastore, self.store, self.config, ManualClock(), self.life, self.syncs)
+        self.topics = Topics(self.metastore, self.store, self.config, ManualClock(), self.life, self.syncs, lanes)
         check = self.store.check(self.topics.catalogue.folder_ids(), self.topics.deletion_notes.all())
         assert not check.report.unknown
         check.settle(is_all_online=True)

@@ -16,12 +16,12 @@ from kwire.broker.events.publishing import Publisher
 from kwire.broker.fetch_sessions import EVICTION_MS_MIN
 from kwire.broker.keepers import Keepers
 from kwire.broker.lag import Lags
+from kwire.broker.partition.sync_rounds import SyncRounds
 from kwire.broker.retention import Retention
 from kwire.broker.rooms.rooms import Rooms
 from kwire.broker.scrub import Scrub
 from kwire.broker.stored_sizes import StoredSizes
 from kwire.broker.subscriptions import Subscriptions
-from kwire.broker.partition.sync_rounds import SyncRounds
 from kwire.broker.topics import Topics
 from kwire.broker.upkeep import Upkeep
 from kwire.broker.worker_process import WorkerProcess
@@ -253,7 +253,7 @@ async def collected(node: QuietNode, server_metrics: ServerMetrics | None = None
 def keepers_of(node: QuietNode) -> Keepers:
     config, worker = node.config.log, WorkerProcess()
     return Keepers(
-        syncs=SyncRounds(node.files, node.store.data_dirs),
+        syncs=SyncRounds(node.files, node.store.data_dirs, node.lanes.sync),
         upkeep=Upkeep(node.topics, node.clock, config.producer_id_expiration_ms, config.open_max),
         retention=Retention(
             node.topics, node.clock, run_now, config.retention_check_interval_ms, node.store, node.files
