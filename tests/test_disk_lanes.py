@@ -3,7 +3,6 @@
 import asyncio
 import threading
 from collections.abc import Iterator
-from functools import partial
 
 import pytest
 
@@ -117,10 +116,14 @@ def test_a_lane_is_closed_once_its_jobs_are_done() -> None:
     assert lane.jobs == 50
 
 
+def fail() -> None:
+    raise ValueError("a mistake")
+
+
 def test_a_job_that_fails_does_not_end_its_thread(caplog: pytest.LogCaptureFixture) -> None:
     lane = Lane("test", 1, QUEUE_MAX)
     is_over = threading.Event()
-    lane.submit(partial(int, "not a number"))
+    lane.submit(fail)
     lane.submit(is_over.set)
     assert is_over.wait(WAIT_SECONDS)
     lane.close()
