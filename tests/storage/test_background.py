@@ -99,6 +99,18 @@ def test_appends_go_on_while_space_is_being_reserved(tmp_path: Path) -> None:
     assert path.stat().st_size == log.size_bytes
 
 
+def test_an_append_whose_space_no_thread_reserves_is_stored(tmp_path: Path) -> None:
+    lanes, files = DiskLanes(), FaultyFiles()
+    lanes.allocate.close()
+    log = make_log(tmp_path, files=files, background=lanes, settings=LogSettings())
+    for _ in range(10):
+        append(log, make_batch(value=bytes(15_000)))
+    assert files.calls["fallocate"] == 0
+    assert (tmp_path / f"{0:020d}.log").stat().st_size > log.size_bytes
+    lanes.close()
+    log.close()
+
+
 def test_a_seal_cuts_what_is_being_reserved(tmp_path: Path) -> None:
     may_end = threading.Event()
     lanes, files = DiskLanes(), WatchedFiles(may_end)
