@@ -84,7 +84,7 @@ class _Worker(threading.Thread):
             began_at = self.began_at = monotonic()
             try:
                 queued.job()
-            except Exception:
+            except BaseException:  # the thread goes on: others wait for it
                 log.exception("a job of the disk lane %s failed", lane.name)
             self.began_at = None
             del queued  # else what it refers to would stay until the next job
@@ -142,7 +142,7 @@ class Lane:
         def run() -> None:
             try:
                 result = function()
-            except Exception as error:
+            except BaseException as error:  # the caller decides what it means
                 report(None, error)
             else:
                 report(result, None)

@@ -48,6 +48,24 @@ async def test_a_job_runs_in_a_thread_of_its_lane_and_the_loop_gets_what_it_retu
 
 
 @in_loop
+async def test_whatever_a_job_raises_reaches_the_caller_and_the_lane_goes_on() -> None:
+    lane = Lane("test", 1, QUEUE_MAX)
+    with pytest.raises(Stopped):
+        await asyncio.wait_for(lane.run(stop), WAIT_SECONDS)
+    lane.submit(stop)
+    assert await asyncio.wait_for(lane.run(lambda: 7), WAIT_SECONDS) == 7
+    lane.close()
+
+
+class Stopped(BaseException):
+    """Not an Exception."""
+
+
+def stop() -> None:
+    raise Stopped
+
+
+@in_loop
 async def test_an_outcome_is_reported_by_a_callback_on_the_loop() -> None:
     lane = Lane("test", 1, QUEUE_MAX)
     reported: asyncio.Future[tuple[object, object, str]] = asyncio.get_running_loop().create_future()

@@ -24,6 +24,7 @@ from tests.support.node import QuietNode, in_loop
 from tests.support.simulated_disk import SimulatedDisk, SimulatedFiles
 
 WAIT_SECONDS = 10.0
+LANES = DiskLanes()
 
 
 def append(partition: Partition, count: int = 1, size_bytes: int = 10) -> None:
@@ -32,7 +33,7 @@ def append(partition: Partition, count: int = 1, size_bytes: int = 10) -> None:
 
 
 async def delete(partition: Partition, offset: int, timeout_seconds: float = WAIT_SECONDS) -> int | ErrorCode:
-    (outcome,) = await delete_records([Deletion(partition, offset)], timeout_seconds, DiskLanes().settle)
+    (outcome,) = await delete_records([Deletion(partition, offset)], timeout_seconds, LANES.settle)
     return outcome.code if isinstance(outcome, KafkaError) else outcome
 
 

@@ -130,6 +130,7 @@ class EventWorld:
     def in_loop(self, life: Coroutine[Any, Any, None]) -> None:
         """Run one life, which may end in the middle of any call."""
         self.jobs: list[Callable[[], None]] = []
+        self.lanes = DiskLanes()
         with asyncio.Runner() as runner:
             runner.get_loop().set_exception_handler(self.note_problem)
             with suppress(Crashed):
@@ -137,6 +138,7 @@ class EventWorld:
             # Those who still wait are gone with the process.
             for task in asyncio.all_tasks(runner.get_loop()):
                 task.cancel()
+            self.lanes.close()
         if self.problems:
             raise self.problems[0]
 
@@ -157,10 +159,11 @@ class EventWorld:
         self.files = SimulatedFiles(self.disk)
         self.store = LogDirectories([DATA_DIR], self.files, self._later)
         self.store.lock()
-        lanes = DiskLanes()
-        self.metastore = ThreadlessMetaStore(Journal.open(f"{DATA_DIR}/metastore.journal", self.files), lanes.metadata)
+        self.metastore = ThreadlessMetaStore(
+            Journal.open(f"{DATA_DIR}/metastore.journal", self.files), self.lanes.metadata
+        )
         self.syncs = SomeSyncs(self)
-        self.topics = Topics(self.metastore, self.store, self.config, ManualClock(), self.life, self.syncs, lanes)
+        self.topics = Topics(self.metastore, self.store, self.config, ManualClock(), self.life, self.syncs, self.lanes)
         check = self.store.check(self.topics.catalogue.folder_ids(), self.topics.deletion_notes.all())
         assert not check.report.unknown
         check.settle(is_all_online=True)

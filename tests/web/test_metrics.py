@@ -285,6 +285,22 @@ async def test_fetch_sessions_are_counted(tmp_path: Path) -> None:
 
 
 @in_loop
+async def test_disk_lanes_are_counted_each_by_its_name(tmp_path: Path) -> None:
+    with QuietNode(tmp_path) as node:
+        await node.create("t")
+        await node.lanes.survey.run(lambda: None)
+        families = await collected(node)
+        values = {
+            name: {sample.labels["lane"]: sample.value for sample in families[f"kwire_storage_lane_{name}"].samples}
+            for name in ("queue_length", "jobs", "refusals", "seconds_max")
+        }
+        assert all(list(lanes) == [lane.name for lane in node.lanes.all] for lanes in values.values())
+        assert (values["jobs"]["metadata"], values["jobs"]["read"]) == (1, 0)
+        assert values["seconds_max"]["metadata"] > 0
+        assert sum(values["queue_length"].values()) == sum(values["refusals"].values()) == 0
+
+
+@in_loop
 async def test_topics_beyond_the_bound_are_summed_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page, "TOPIC_SERIES_MAX", 2)
     with QuietNode(tmp_path) as node:
