@@ -6,9 +6,9 @@ follow each other: compaction leaves gaps between batches, behind the last one, 
 are known to be damaged are jumped over (:attr:`ReadableSegment.holes`); a read ends before them.
 
 Thread rule: everything is called by the log's thread, except :meth:`ReadableSegment.warm_up`,
-:meth:`ReadableSegment.warm_start` and :meth:`ReadableSegment.open_ahead`. Those duplicate the file descriptor while they
-hold ``_lock``, and the descriptor is given up only under that lock, so its number cannot come to mean another file
-meanwhile. Nothing that may wait for the disk is done under the lock.
+:meth:`ReadableSegment.warm_start` and :meth:`ReadableSegment.open_ahead`. Those duplicate the file descriptor while
+they hold ``_lock``, and the descriptor is given up only under that lock, so its number cannot come to mean another
+file meanwhile. Nothing that may wait for the disk is done under the lock.
 """
 
 from __future__ import annotations
@@ -360,12 +360,9 @@ class ReadableSegment:
                     return
                 fd = -1 if self._fd < 0 else self._files.duplicate(self._fd)
             if fd < 0:
-                try:
-                    fd = self._files.open_read(self.path)
-                except FileNotFoundError:
-                    if self._is_closed:  # since the look
-                        return
-                    raise
+                fd = self._open_cold()
+            if fd < 0:
+                return
             try:
                 scratch = memoryview(bytearray(min(_WARM_UP_BYTES, end - start)))
                 while start < end:
@@ -375,6 +372,15 @@ class ReadableSegment:
                     start += size
             finally:
                 self._files.close(fd)
+
+    def _open_cold(self) -> int:
+        """A descriptor of its own for a thread; -1 if the segment was closed meanwhile, and its file removed."""
+        try:
+            return self._files.open_read(self.path)
+        except FileNotFoundError:
+            if self._is_closed:
+                return -1
+            raise
 
     # --- index
 
