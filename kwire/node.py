@@ -73,7 +73,7 @@ DRAIN_POLL_SECONDS = 0.02
 # What is loaded, in a thread, once Kafka's clients are served: with the second comes the first.
 ROOMS_MODULE = "kwire.broker.rooms.cleanup"
 HTTP_MODULE = "kwire.server.http"
-NATIVE_CALLS_MODULE = "storage.residency"
+NATIVE_CALLS_MODULES = ("storage.residency", "storage.allocation")
 
 
 class Node:
@@ -162,8 +162,9 @@ class Node:
             await door.open()
         # Loading aiohttp and what uses it takes longer than all the rest; Kafka clients need not wait for it.
         await asyncio.to_thread(importlib.import_module, ROOMS_MODULE if self.config.http is None else HTTP_MODULE)
-        # Later there may be no descriptor to load it with, and a sync of many files needs it.
-        await asyncio.to_thread(importlib.import_module, NATIVE_CALLS_MODULE)
+        # Later there may be no descriptor to load them with, and a sync of many files needs them.
+        for module in NATIVE_CALLS_MODULES:
+            await asyncio.to_thread(importlib.import_module, module)
         self._subscriptions, rooms = self._build_rooms(topics, groups, definitions, clock)
         if self.config.webhooks.is_enabled:
             await self._open_webhooks(topics, clock)
