@@ -6,7 +6,6 @@ import importlib
 import logging
 import os
 import uuid
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kwire.broker.batch_validation import ValidationWorker
@@ -50,6 +49,7 @@ from kwire.coordinator.transaction.coordinator import TransactionCoordinator
 from kwire.coordinator.transaction.marker_writing import Markers
 from kwire.coordinator.transaction.settings import TransactionSettings
 from kwire.descriptors import Descriptors, current_limit
+from kwire.disk_lanes import DiskLanes
 from kwire.handlers import HANDLERS
 from kwire.handlers.context import NodeFacts, Services
 from kwire.metastore import Change
@@ -58,7 +58,6 @@ from kwire.server.free_memory import FreeMemory
 from kwire.server.kafka import Shared
 from kwire.server.listener import Door, Sweep
 from kwire.server.stalls import StallProbe
-from storage.background import BackgroundThreads
 from storage.directories import LogDirectories
 from storage.errors import StorageError
 from storage.files import Files
@@ -75,7 +74,7 @@ DRAIN_POLL_SECONDS = 0.02
 # What is loaded, in a thread, once Kafka's clients are served: with the second comes the first.
 ROOMS_MODULE = "kwire.broker.rooms.cleanup"
 HTTP_MODULE = "kwire.server.http"
-NATIVE_CALLS_MODULE = "storage.residency"
+NATIVE_CALLS_MODULES = ("storage.residency", "storage.allocation")
 
 
 class Node:
@@ -83,14 +82,14 @@ class Node:
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self._background = BackgroundThreads(_logged)
+        self._lanes = DiskLanes()
         self._files = Files()
         self._descriptors = Descriptors(current_limit(), config.log.open_max)
         self._is_ready = False
         self.http: HttpServer | None = None
         self._webhooks: WebhookDelivery | None = None
         self._store = LogDirectories(
-            [str(path) for path in config.log.data_dirs], self._files, self._background, config.log.reserve_bytes
+            [str(path) for path in config.log.data_dirs], self._files, self._lanes, config.log.reserve_bytes
         )
 
     async def start(self) -> None:
@@ -112,7 +111,7 @@ class Node:
         self.event_store = EventStore(topics, self._metastore, clock, self._syncs, checks)
         await self.event_store.open()
         self._keepers = self._build_keepers(topics, clock)
-        self._cold_reads = ColdReads()
+        self._cold_reads = ColdReads(self._lanes.read)
         self.event_files = await self._open_event_files(topics, directory_id)
         definitions = GroupDefinitions(self._metastore)
         groups = GroupCoordinator(
@@ -166,8 +165,9 @@ class Node:
             await door.open()
         # Loading aiohttp and what uses it takes longer than all the rest; Kafka clients need not wait for it.
         await asyncio.to_thread(importlib.import_module, ROOMS_MODULE if self.config.http is None else HTTP_MODULE)
-        # Later there may be no descriptor to load it with, and a sync of many files needs it.
-        await asyncio.to_thread(importlib.import_module, NATIVE_CALLS_MODULE)
+        # Later there may be no descriptor to load them with, and a sync of many files needs them.
+        for module in NATIVE_CALLS_MODULES:
+            await asyncio.to_thread(importlib.import_module, module)
         self._subscriptions, rooms = self._build_rooms(topics, groups, definitions, clock)
         if self.config.webhooks.is_enabled:
             await self._open_webhooks(topics, clock)
@@ -236,7 +236,7 @@ class Node:
                 is_short_of_descriptors=lambda: self._descriptors.is_log_short,
             ),
             retention=Retention(
-                topics, clock, self._background, config.retention_check_interval_ms, self._store, self._files
+                topics, clock, self._lanes.delete, config.retention_check_interval_ms, self._store, self._files
             ),
             cleaning=Cleaning(topics, clock, worker, config, self._files),
             scrub=Scrub(topics, clock, worker, config),
@@ -368,7 +368,7 @@ class Node:
         await self._room_cleanup.hand_over(self._metastore)
         await self._shared.services.topics.marks.idle()
         await self._keepers.close()
-        self._background.close()
+        self._lanes.close()
         self._store.close()
         self._metastore.close()
 
@@ -401,15 +401,19 @@ class Node:
     async def _open_catalogue(self, clock: Clock) -> Topics:
         """The topics, once the folders on disk agree with them. Raises StorageError when the start is refused."""
         starts_empty = self.config.log.starts_empty
-        self._metastore = open_metastore(self._store, self._files, starts_empty=starts_empty)
-        self._syncs = SyncRounds(self._files, self._store.data_dirs, lambda: tuple(topics.open_partitions))
+        self._metastore = open_metastore(self._store, self._files, self._lanes, starts_empty=starts_empty)
+        self._syncs = SyncRounds(
+            self._files, self._store.data_dirs, self._lanes.sync, lambda: tuple(topics.open_partitions)
+        )
         try:
             entry = self._metastore.get(NODE_KEY)
             # Every start leads anew.
             leader_epoch = entry.value["starts"] + 1 if entry else 0
             self._configs = DynamicConfigs(self._metastore, self.config)
             self._store.cordoned_dirs = self._configs.config.log.cordoned_dirs
-            topics = Topics(self._metastore, self._store, self._configs.config, clock, leader_epoch, self._syncs)
+            topics = Topics(
+                self._metastore, self._store, self._configs.config, clock, leader_epoch, self._syncs, self._lanes
+            )
             await check_folders(topics, self._store, starts_empty=starts_empty)
         except BaseException:
             self._syncs.close()
@@ -432,7 +436,7 @@ class Node:
         self._fetched_before, taken = handed_over(self._metastore)
         changes = [Change(NODE_KEY, value, entry.revision if entry else 0), *taken]
         # A server that did not start on a full disk could not let old records go.
-        await freeing(self._store, lambda: self._metastore.commit(changes))
+        await freeing(self._store, self._lanes.settle, lambda: self._metastore.commit(changes))
         return cluster_id, bytes.fromhex(directory_id)
 
     def _group_settings(self, topics: Topics) -> GroupSettings:
@@ -449,10 +453,3 @@ class Node:
             offsets_retention_check_interval_ms=groups.offsets_retention_check_interval_ms,
             offsets_topic_num_partitions=len(offsets.partitions) if offsets else groups.offsets_partition_count,
         )
-
-
-def _logged(work: Callable[[], None]) -> None:
-    try:
-        work()
-    except Exception:
-        log.exception("background work failed")

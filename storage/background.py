@@ -1,41 +1,22 @@
-"""Threads for the work that logs do off the loop, with room for what an append will wait for.
+"""Which threads do the work that logs hand out: one lane for each kind of work, where there are lanes.
 
-Seals, checkpoints and removals wait for the disk for as long as it takes. Reserving the next space of a segment does
-not, and is needed soon: it has a thread of its own, so that slow syncs do not bring it back to the loop.
+Logs are given a function that runs a job in some other thread (:data:`storage.settings.Background`). The server's disk
+lanes are such a function, and have lanes for space that appends need soon and for removals. A plain function, as tests
+and tools have it, does all kinds of work.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-
 from storage.settings import Background
 
-SLOW_THREADS = 2
-SPACE_THREADS = 1
+
+def allocate_lane(background: Background) -> Background:
+    """Where the next space of a segment is reserved: apart from seals and checkpoints, which wait for syncs."""
+    lane: Background = getattr(background, "allocate", background)
+    return lane
 
 
-class BackgroundThreads:
-    """Called with a job, it runs the job in one of the slow threads; :meth:`reserve_space` uses the other."""
-
-    def __init__(self, run: Callable[[Callable[[], None]], None]) -> None:
-        """``run`` calls a job in its thread and deals with what it raises."""
-        self._run = run
-        self._slow = ThreadPoolExecutor(SLOW_THREADS, thread_name_prefix="storage")
-        self._space = ThreadPoolExecutor(SPACE_THREADS, thread_name_prefix="storage-space")
-
-    def __call__(self, job: Callable[[], None]) -> None:
-        self._slow.submit(self._run, job)
-
-    def reserve_space(self, job: Callable[[], None]) -> None:
-        self._space.submit(self._run, job)
-
-    def close(self) -> None:
-        """Wait for all jobs; from then on a job raises ``RuntimeError``."""
-        self._slow.shutdown(wait=True)
-        self._space.shutdown(wait=True)
-
-
-def space_threads(background: Background) -> Background:
-    """Where the next space of a segment is reserved: apart from slow work, if ``background`` has threads for it."""
-    return background.reserve_space if isinstance(background, BackgroundThreads) else background
+def delete_lane(background: Background) -> Background:
+    """Where files and folders are removed: apart from seals and checkpoints."""
+    lane: Background = getattr(background, "delete", background)
+    return lane

@@ -233,10 +233,17 @@ class CheckpointFile:
             self._lock.release()
         return not is_free
 
-    def retire(self) -> None:
-        """Let nothing through any more."""
-        with self._lock:
+    def retire(self, *, blocking: bool = True) -> bool:
+        """Let nothing through any more. False: another thread is at work, and ``blocking`` did not allow to wait."""
+        if self._written == _RETIRED:
+            return True
+        if not self._lock.acquire(blocking=blocking):
+            return False
+        try:
             self._written = _RETIRED
+        finally:
+            self._lock.release()
+        return True
 
     def read(self) -> Checkpoint | None:
         data = self._files.read_file(self._path)

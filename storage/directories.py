@@ -18,6 +18,7 @@ from storage.errors import DiskFailure, PartitionOffline, disk_errors
 from storage.files import Files
 from storage.folder_list import FolderList
 from storage.log import Log
+from storage.log_deletion import LogDeletion
 from storage.moving import FUTURE_NOTE, MOVED_NOTE, MOVING_NOTE, LogMove, arrived, has_note, read_future_note
 from storage.partition_metadata import METADATA_NAME, encode_metadata, partition_folder
 from storage.settings import Background, LogSettings
@@ -225,11 +226,16 @@ class LogDirectories:
         for store in self._stores:
             store.forget_log(topic, partition)
 
-    def delete_log(self, topic: str, partition: int) -> None:
+    def begin_deletion(self, topic: str, partition: int) -> list[LogDeletion]:
         """Also in a directory that is offline: there the folder goes when it is back, by the note of the deletion."""
         self._missing -= {partition_folder(topic, partition)}
-        for store in self._stores:
-            store.delete_log(topic, partition)
+        return [store.begin_deletion(topic, partition) for store in self._stores]
+
+    def delete_log(self, topic: str, partition: int) -> None:
+        """The whole deletion at once; waits for the disk, but for the removal of the files."""
+        for deletion in self.begin_deletion(topic, partition):
+            deletion.run()
+            deletion.finish()
 
     # --- space
 

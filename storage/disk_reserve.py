@@ -21,6 +21,8 @@ from storage.files import Files
 RESERVE_NAME: Final = "disk_reserve"
 # Given up in this many pieces: whoever else waits for space may take what the first one frees.
 PIECES: Final = 8
+# Written at a time where the file system cannot reserve space.
+FILL_BYTES: Final = 1024 * 1024
 FULL_DISK_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 R = TypeVar("R")
@@ -88,11 +90,21 @@ class DiskReserve:
         if not missing_bytes:
             return
         try:
-            self._files.fallocate(self._fd, self.kept_bytes, missing_bytes)
+            self._fill(missing_bytes)
         except OSError:
             self._files.truncate(self._fd, self.kept_bytes)  # it may have got a part
             raise
         self.kept_bytes += missing_bytes
+
+    def _fill(self, missing_bytes: int) -> None:
+        try:
+            self._files.fallocate(self._fd, self.kept_bytes, missing_bytes)
+        except OSError as error:
+            if error.errno != errno.EOPNOTSUPP:
+                raise
+            zeros = bytes(min(missing_bytes, FILL_BYTES))
+            for start in range(0, missing_bytes, FILL_BYTES):
+                self._files.write_all(self._fd, zeros[: missing_bytes - start], self.kept_bytes + start)
 
     def give_up(self) -> bool:
         """Free a piece of it; False when nothing is left."""

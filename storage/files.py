@@ -156,8 +156,13 @@ class Files:
         return os.stat(path).st_dev
 
     def fallocate(self, fd: int, position: int, size: int) -> None:
-        """Reserve zeroed space, so that a later write cannot meet a full disk."""
-        os.posix_fallocate(fd, position, size)
+        """Reserve zeroed space, so that a later write cannot meet a full disk; it may be written to meanwhile.
+
+        Raises ``OSError`` with EOPNOTSUPP where the file system cannot do that.
+        """
+        from storage.allocation import fallocate  # loads ctypes, in the thread that needs it first
+
+        fallocate(fd, position, size)
 
     def truncate(self, fd: int, size: int) -> None:
         """Cut the file; only above every byte that a slice of a map may cover (a read there is a fatal signal)."""

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
@@ -27,6 +26,7 @@ from crc32c import crc32c
 from storage.disk_reserve import freeing
 from storage.errors import PartitionOffline
 from storage.files import Files
+from storage.line_file import LineFile
 from storage.settings import Background
 
 FOLDERS_NAME: Final = "folders"
@@ -52,11 +52,8 @@ class FolderList:
         # All directories of the node, which a remedy has to name.
         self.data_dirs: Sequence[str] = (data_dir,)
         self._is_closed = True
-        self._fd = -1
-        self._size_bytes = 0
-        self._line_count = 0
+        self._file = LineFile(self._path, files)
         self._folder_count = 0
-        self._lock = threading.Lock()
         self._is_rewriting = False
         self._ids: dict[str, bytes] | None = {}
         # Folders made in this boot that may not be durable.
@@ -74,10 +71,10 @@ class FolderList:
         self.is_missing = data is None
         found = _Found(data or b"", boot_id)
         self._ids, self._fresh = found.ids, found.fresh
-        self._line_count, self._folder_count = found.line_count, len(found.ids)
+        self._file.line_count, self._folder_count = found.line_count, len(found.ids)
         self.damaged_line_count = found.damaged_count + (data == b"")
         self._is_closed = False
-        with self._lock, suppress(OSError):  # without room for it now, it is made with the first line
+        with suppress(OSError):  # without room for it now, it is made with the first line
             if data is None:
                 # Durable before any folder is made: a power cut must not make the list look lost.
                 freeing(self._files, self._path, lambda: self._replace({}))
@@ -101,9 +98,9 @@ class FolderList:
         """The start is decided. ``entries`` are the partitions that have a folder or have lost it (``lost``);
         ``unlisted`` are folders that are there and belong to no partition."""
         self._lost, self._unlisted = set(lost), set(unlisted)
-        if entries != self._ids or self._line_count > len(entries) or self.damaged_line_count:
+        if entries != self._ids or self._file.line_count > len(entries) or self.damaged_line_count:
             # Without room for a new list the old one goes on: each of its lines still holds.
-            with self._lock, suppress(OSError):
+            with suppress(OSError):
                 freeing(self._files, self._path, lambda: self._replace(entries))
         self._folder_count = len(entries)
         self._ids = None
@@ -163,68 +160,51 @@ class FolderList:
             self._write(b"gone %s" % folder.encode())
 
     def _write(self, text: bytes) -> None:
-        line = _encode_line(text)
-        with self._lock:
+        file = self._file
+        with file.lock:
             self._open_file()
             try:
-                self._files.write_all(self._fd, line, self._size_bytes)
+                file.add(_encode_line(text))
             except OSError:
                 with suppress(OSError):  # a part of the line that stays is a damaged line at the next start
-                    self._files.truncate(self._fd, self._size_bytes)
+                    self._files.truncate(file.fd, file.size_bytes)
                 raise
-            self._size_bytes += len(line)
-            self._line_count += 1
-            is_due = self._line_count > 2 * self._folder_count + SPARE_LINES_MAX and not self._is_rewriting
+            is_due = file.line_count > 2 * self._folder_count + SPARE_LINES_MAX and not self._is_rewriting
             self._is_rewriting |= is_due
         if is_due:
-            with suppress(RuntimeError):  # no thread to be had: the server is stopping
+            try:
                 self._background(self._rewrite)
+            except RuntimeError:  # no thread to be had: the next line tries again
+                self._is_rewriting = False
 
     # --- the file
 
     def _rewrite(self) -> None:
-        """Drop the lines that count no more. In a thread; lines that come meanwhile are copied behind."""
+        """Drop the lines that no longer count. In a thread; lines that come meanwhile are kept."""
+        file = self._file
         try:
-            with self._lock:
-                size_bytes = self._size_bytes
-                fd = self._files.duplicate(self._fd) if self._fd >= 0 else -1
+            with file.lock:
+                size_bytes, line_count = file.size_bytes, file.line_count
+                fd = self._files.duplicate(file.fd) if file.fd >= 0 else -1
             if fd < 0:
                 return
             try:
                 lines = _live_lines(self._files.pread(fd, size_bytes, 0))
-                self._switch(fd, size_bytes, lines)
             finally:
                 self._files.close(fd)
+            content = _HEAD + b"\n" + b"".join(map(_encode_line, lines))
+            file.shorten(content, len(lines), size_bytes, line_count, sync=True)
         except OSError:
             return  # the list in place is as good, only longer
         finally:
             self._is_rewriting = False
 
-    def _switch(self, old_fd: int, copied_bytes: int, lines: list[bytes]) -> None:
-        temporary = self._path + ".new"
-        content = _HEAD + b"\n" + b"".join(map(_encode_line, lines))
-        fd = self._files.create(temporary)
-        try:
-            self._files.write_all(fd, content, 0)
-            self._files.fsync(fd)  # before the lock is taken: the event loop may wait for that
-            with self._lock:
-                if self._fd < 0:
-                    return
-                added = self._files.pread(old_fd, self._size_bytes - copied_bytes, copied_bytes)
-                self._files.write_all(fd, added, len(content))
-                self._files.rename(temporary, self._path)
-                self._fd, fd = fd, self._fd
-                self._size_bytes = len(content) + len(added)
-                self._line_count = len(lines) + added.count(b"\n")
-        finally:
-            self._files.close(fd)
-
     def _replace(self, entries: Mapping[str, bytes]) -> None:
         lines = (self._line(folder, topic_id) for folder, topic_id in entries.items())
         self._files.replace_file(self._path, _HEAD + b"\n" + b"".join(map(_encode_line, lines)), sync=True)
-        self._close_file()
+        self._file.close()
         self._open_file()
-        self._line_count = len(entries)
+        self._file.line_count = len(entries)
 
     def _line(self, folder: str, topic_id: bytes) -> bytes:
         state = f"new {self._boot_id}" if folder in self._fresh else "safe"
@@ -232,7 +212,7 @@ class FolderList:
 
     def _open_file(self) -> None:
         """Go on behind the last whole line; a new file gets its first line. Raises ``OSError``."""
-        if self._fd >= 0:
+        if self._file.fd >= 0:
             return
         if self._is_closed:
             raise OSError(f"{self._path} is closed")
@@ -248,23 +228,16 @@ class FolderList:
         except OSError:
             self._files.close(fd)
             raise
-        self._fd, self._size_bytes = fd, end
+        self._file.fd, self._file.size_bytes = fd, end
 
     def sync(self) -> None:
-        """Make every line durable; raises ``OSError``."""
-        with self._lock:
-            if self._fd >= 0:
-                self._files.fdatasync(self._fd)
+        """Make every line durable, at a stop; raises ``OSError``."""
+        if self._file.fd >= 0:
+            self._files.fdatasync(self._file.fd)
 
     def close(self) -> None:
-        with self._lock:
-            self._is_closed = True
-            self._close_file()
-
-    def _close_file(self) -> None:
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            self._files.close(fd)
+        self._is_closed = True
+        self._file.close()
 
 
 def _encode_line(text: bytes) -> bytes:

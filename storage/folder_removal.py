@@ -13,11 +13,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
+from storage.background import delete_lane
 from storage.files import Files
 from storage.settings import Background
 
 # While many folders are removed, their directory is synced after this many.
 REMOVALS_PER_SYNC: Final = 256
+# Folders that one job removes; then other deletions have their turn.
+FOLDERS_PER_JOB: Final = 32
 
 
 class FolderRemoval:
@@ -26,7 +29,7 @@ class FolderRemoval:
     def __init__(self, data_dir: str, files: Files, background: Background) -> None:
         self._data_dir = data_dir
         self._files = files
-        self._background = background
+        self._background = delete_lane(background)
         self._lock = threading.Lock()
         self._waiting: deque[str] = deque()
         self._is_at_work = False
@@ -44,19 +47,21 @@ class FolderRemoval:
             if self._is_at_work or not self._waiting:
                 return
             self._is_at_work = True
+        self._submit()
+
+    def _submit(self) -> None:
         try:
             self._background(self._work)
-        except RuntimeError:  # no thread to be had: what is left is removed at the next start
+        except RuntimeError:  # no thread to be had: what is left goes with the next addition, or at the next start
             self._is_at_work = False
 
     def retry(self) -> None:
         self.add(list(self.failed))
 
     def _work(self) -> None:
-        while True:
+        for _ in range(FOLDERS_PER_JOB):
             with self._lock:
                 if not self._waiting:
-                    self._is_at_work = False
                     break
                 path = self._waiting.popleft()
                 self._taken_count += 1
@@ -69,7 +74,14 @@ class FolderRemoval:
                 self.failed[path] = error
             else:
                 self.failed.pop(path, None)
-        self._sync()
+        with self._lock:
+            is_more = bool(self._waiting)
+            if not is_more:
+                self._is_at_work = False
+        if is_more:
+            self._submit()
+        else:
+            self._sync()
 
     def _sync(self) -> None:
         with suppress(OSError):  # the next one makes up for it

@@ -566,6 +566,7 @@ class Log(DurableLog):
             or any(segment.is_seal_pending for segment in self._segments)
             or self._still_there()
             or self._checkpoint_file.is_busy
+            or (self._active is not None and self._active.is_reserving)
         ):
             return False
         extent = self.log_start_offset, self.log_end_offset, self.clean_upto
@@ -574,7 +575,7 @@ class Log(DurableLog):
                 self._tidy(extent)
             except (OSError, StorageError):
                 return False
-        if self._is_describable and self._tidied != extent:
+        if (self._is_describable and self._tidied != extent) or not self._checkpoint_file.retire(blocking=False):
             return False
         self._shut_down()
         return True

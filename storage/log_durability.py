@@ -260,7 +260,8 @@ class DurableLog(ReadableLog):
             except (DiskFailure, OSError):
                 self._has_failed_seal = True  # if nobody retries it, the segment is walked at the next start
 
-        self._later(settle)
+        if not self._later(settle):
+            self._has_failed_seal = True
 
     def retry_seals(self) -> None:
         """Begin again, off the loop, what a full disk or the lack of descriptors kept from being sealed."""
@@ -275,10 +276,13 @@ class DurableLog(ReadableLog):
             return
         self._settle(pending, checkpoint)
 
-    def _later(self, job: Callable[[], None]) -> None:
-        # No thread to be had counts like work that failed: it is made up for at the stop or at the next start.
-        with suppress(RuntimeError):
+    def _later(self, job: Callable[[], None]) -> bool:
+        """False: no thread takes it now. It counts as failed: later work, or the next start, makes up for it."""
+        try:
             self._background(job)
+        except RuntimeError:
+            return False
+        return True
 
     def _refuse_after(self, error: StorageFailed) -> None:
         # A log that was deleted meanwhile has no directory to sync; nobody appends to it any more.

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor
-from contextlib import suppress
+from concurrent.futures import Future
 from typing import Final
 
 from storage.errors import DiskFailure, JournalDamaged, StorageFailed, disk_errors
 from storage.files import Files
 from storage.journal import Journal, encode_frame
+from storage.settings import Background
 
 # The catalogue's two copies, in the first data directory.
 JOURNAL_NAME: Final = "metastore.journal"
@@ -30,19 +30,19 @@ NumberOf = Callable[[bytes], int]
 class MirroredJournal:
     """The same calls as a single :class:`~storage.journal.Journal` has, used by one thread.
 
-    ``executor`` syncs the second copy while the caller's thread syncs the first; without one they follow each other.
+    ``background`` syncs the second copy while the caller's thread syncs the first; without it they follow each other.
     """
 
-    def __init__(self, first: Journal, second: Journal, executor: Executor | None = None) -> None:
+    def __init__(self, first: Journal, second: Journal, background: Background | None = None) -> None:
         self._first = first
         self._second = second
-        self._executor = executor
+        self._background = background
         # What was repaired when the copies were opened, one sentence each.
         self.repairs: list[str] = []
 
     @classmethod
     def open(
-        cls, path: str, mirror_path: str, files: Files, number_of: NumberOf, executor: Executor | None = None
+        cls, path: str, mirror_path: str, files: Files, number_of: NumberOf, background: Background | None = None
     ) -> MirroredJournal:
         """Open or create both; raises :class:`JournalDamaged` when neither can be read."""
         found: list[Journal] = []
@@ -66,7 +66,7 @@ class MirroredJournal:
                     files.rename(lost_path, lost_path + DAMAGED_SUFFIX)
                 made = Journal.open(lost_path, files)
                 found = [made, source] if lost_path == path else [source, made]
-            journal = cls(found[0], found[1], executor)
+            journal = cls(found[0], found[1], background)
             journal._compare(number_of, damage, was_there)
         except BaseException:
             for one_found in found:
@@ -116,7 +116,7 @@ class MirroredJournal:
         except DiskFailure:
             self._take_back_first()
             raise
-        second = self._executor.submit(self._second.sync) if self._executor is not None else None
+        second = self._begin_second_sync()
         try:
             try:
                 self._first.sync()
@@ -129,6 +129,26 @@ class MirroredJournal:
         except StorageFailed as failure:
             self._refuse_after(failure)
             raise
+
+    def _begin_second_sync(self) -> Future[None] | None:
+        """None: it has not begun, because there is no other thread for it."""
+        if self._background is None:
+            return None
+        synced: Future[None] = Future()
+
+        def sync() -> None:
+            try:
+                self._second.sync()
+            except BaseException as error:
+                synced.set_exception(error)
+            else:
+                synced.set_result(None)
+
+        try:
+            self._background(sync)
+        except RuntimeError:
+            return None
+        return synced
 
     def _take_back_first(self) -> None:
         try:
@@ -152,9 +172,6 @@ class MirroredJournal:
         self._second.refuse_after(failure)
 
     def close(self) -> None:
-        with suppress(RuntimeError):
-            if self._executor is not None:
-                self._executor.shutdown(wait=True)
         self._first.close()
         self._second.close()
 

@@ -387,6 +387,11 @@ class LogMove:
                 settlement.run()
         return moved
 
+    def end_old_work(self) -> None:
+        """Wait until no job is at work on the old log, so that :meth:`close_old` does not wait. In any thread."""
+        if self._old is not None:
+            self._old.end_background_work()
+
     def close_old(self) -> None:
         """The old log is closed, if there was a switch; its files stay for those who read them by name."""
         if self._old is not None:

@@ -1,25 +1,30 @@
 """One file of a log: batches one behind the other, and the space reserved for the next ones.
 
 A segment owns ``<base offset>.log``, ``<base offset>.index`` and, once it is closed with ABORT markers in it,
-``<base offset>.txnindex``. The file exists only from its first append. It is extended in steps by reserving zeroed
-space, the next step off the loop while the current one fills up, so appends neither wait for the file system nor meet
-a full disk halfway. Everything past :attr:`LogSegment.size_bytes` is zero.
+``<base offset>.txnindex``. The file exists only from its first append. It is extended in steps, before batches are
+written there, and everything past :attr:`LogSegment.size_bytes` is zero. The next step is reserved off the loop while
+the current one fills up, so that appends neither wait for the file system nor meet a full disk halfway. An append that
+comes before its step is reserved makes the file longer without reserving anything.
 
 A segment is cut when it is sealed or parked, and when a write failed, always at its end, above which no slice reaches.
 How it is read is the business of :mod:`storage.segment_reading`.
 
 Thread rule: everything is called by the log's thread, except the jobs that are handed to ``background``, the function
-that :meth:`LogSegment.seal` returns, and :meth:`LogSegment.delete_files`. The jobs hold ``_lock`` while they use the
-file descriptor, as the other side does.
+that :meth:`LogSegment.seal` returns, :meth:`LogSegment.stop_work` and :meth:`LogSegment.delete_files`. Those hold
+``_work_lock`` while they change the length of files or use their names, which may wait for the disk: the log's thread
+does not take it while it serves. ``_lock`` guards the descriptor and is held for moments.
 """
 
 from __future__ import annotations
 
+import errno
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from storage.background import space_threads
+from storage.background import allocate_lane
+from storage.disk_reserve import is_full
 from storage.errors import DiskFailure, LogClosed, disk_errors
 from storage.files import Files
 from storage.index import BLOCK_ENTRIES, ENTRY_BYTES, SparseIndex
@@ -35,22 +40,35 @@ STEP_BYTES_MIN: Final = 64 * 1024
 STEP_BYTES_MAX: Final = 16 * 1024 * 1024
 
 
+class _Reservation:
+    """Space up to ``target`` that a thread reserves. The thread sets the others, ``is_over`` last."""
+
+    __slots__ = ("failure", "is_made", "is_over", "target")
+
+    def __init__(self, target: int) -> None:
+        self.target = target
+        self.is_over = False
+        self.is_made = False
+        self.failure: OSError | None = None
+
+
 class LogSegment(ReadableSegment):
     """See the module's words. Bytes below ``synced_bytes`` are durable."""
 
     __slots__ = (
+        "_can_reserve",
         "_half_step_bytes",
         "_is_kept_open",
         "_is_work_stopped",
         "_limit_bytes",
-        "_prepared_capacity",
-        "_preparing_from",
         "_pwrite",
         "_remove_files",
+        "_reservation",
         "_reserve_space",
         "_room",
         "_spoiled_end",
         "_step_bytes",
+        "_work_lock",
         "gate",
         "is_deleted",
         "is_end_bad",
@@ -71,7 +89,7 @@ class LogSegment(ReadableSegment):
         super().__init__(
             directory, base_offset, files, index_interval_bytes=index_interval_bytes, created_ms=created_ms
         )
-        self._reserve_space = space_threads(background)
+        self._reserve_space = allocate_lane(background)
         self._pwrite = files.pwrite
         self._limit_bytes = limit_bytes
         self.synced_bytes = 0
@@ -81,12 +99,14 @@ class LogSegment(ReadableSegment):
         self._remove_files: Callable[[], None] | None = None
         self._is_kept_open = False
         self._is_work_stopped = False
-        # Bytes up to _room are appended without a second thought; beyond it _make_room looks what is to do.
+        self._work_lock = threading.Lock()
+        # Appends up to _room need nothing but the write; beyond it _make_room decides.
         self._room = 0
+        # False: the file system cannot reserve space.
+        self._can_reserve = True
         self._step_bytes = STEP_BYTES_MIN
         self._half_step_bytes = 0
-        self._preparing_from = -1
-        self._prepared_capacity = 0
+        self._reservation: _Reservation | None = None
         self._spoiled_end = 0
         self.is_end_bad = False
 
@@ -134,13 +154,10 @@ class LogSegment(ReadableSegment):
         try:
             written = self._pwrite(self._fd, batch, position)
             if written != size:
-                self._files.write_all(self._fd, batch[written:], position + written)
+                self._append_rest(batch, written, position)
         except OSError as error:
-            # Part of the batch may be in the file. It is cut off, and nothing else is written there: a page that is
-            # torn between the two would look like damage. So the log goes on in another segment.
-            self._spoiled_end = max(self._spoiled_end, end)
-            self.is_end_bad = True
-            self._room = 0
+            if not is_full(error):  # on a full disk a write that raises has written nothing
+                self._spoil(end)
             raise DiskFailure(f"append to {self.path}: {error}", error.errno) from error
         # The index and the largest timestamp are known once _make_room ran.
         if position - self._indexed_position >= self._index_interval_bytes:
@@ -152,6 +169,22 @@ class LogSegment(ReadableSegment):
         self.size_bytes = end
         self.next_offset = last_offset + 1
 
+    def _append_rest(self, batch: memoryview, written: int, position: int) -> None:
+        try:
+            self._files.write_all(self._fd, batch[written:], position + written)
+        except OSError:
+            self._spoil(position + len(batch))
+            raise
+
+    def _spoil(self, end: int) -> None:
+        """Part of a batch may be in the file. It is cut off, and nothing else is written there: a page that is torn
+
+        between the two would look like damage. So the log goes on in another segment.
+        """
+        self._spoiled_end = max(self._spoiled_end, end)
+        self.is_end_bad = True
+        self._room = 0
+
     def _make_room(self, end: int) -> None:
         if self._is_closed or self.is_sealed:
             raise LogClosed(f"{self.path} takes no more appends")
@@ -162,15 +195,13 @@ class LogSegment(ReadableSegment):
             if self._fd < 0:
                 self._fd = self._files.open_write(self.path) if self.size_bytes else self._files.create(self.path)
             self._clear_spoiled()
+            self._take_reserved()
+            if end > self._capacity - self._half_step_bytes and self._capacity < max(end, self._limit_bytes):
+                self._reserve(end)
             if end > self._capacity:
-                self._extend(end)
-        if self._capacity >= self._limit_bytes:
-            self._room = self._capacity
-        elif end <= self._capacity - self._half_step_bytes:
-            self._room = self._capacity - self._half_step_bytes
-        else:
-            self._prepare_next_step()
-            self._room = self._capacity
+                self._extend(self._next_capacity(end))
+        is_next_near = end > self._capacity - self._half_step_bytes
+        self._room = self._capacity if is_next_near else self._capacity - self._half_step_bytes
 
     @property
     def is_spoiled(self) -> bool:
@@ -181,49 +212,86 @@ class LogSegment(ReadableSegment):
         if self._spoiled_end > self.size_bytes:
             # Cut and not zeroed: that is done at once or not at all, while zeros that were written halfway would leave
             # the end of a batch without its beginning.
-            with self._lock:
-                self._files.truncate(self._fd, self.size_bytes)
-                self._capacity = self.size_bytes
-                self._prepared_capacity = self._spoiled_end = 0
-                self._preparing_from = -1
+            self._files.truncate(self._fd, self.size_bytes)
+            self._forget_reserved()
             # Parts of the failed write may have reached the disk, and the cut has not.
             self.synced_bytes = min(self.synced_bytes, self.size_bytes - 1)
 
-    def _extend(self, end: int) -> None:
-        if self._prepared_capacity >= end:
-            target = self._prepared_capacity
-        else:
-            target = self._next_capacity(end)
-            self._files.fallocate(self._fd, self._capacity, target - self._capacity)
-        self._half_step_bytes = (target - self._capacity) // 2
-        self._step_bytes = min(self._step_bytes * 2, STEP_BYTES_MAX)
-        self._capacity = target
+    # --- space
 
     def _next_capacity(self, end: int) -> int:
         # One batch may be larger than segment.bytes, so the limit gives way to it.
         return max(end, min(self._limit_bytes, max(self._capacity + self._step_bytes, end)))
 
-    def _prepare_next_step(self) -> None:
-        start = self._capacity
-        if self._preparing_from == start:
+    def _reserve(self, end: int) -> None:
+        """Reserve the next step, off the loop, unless that is under way. ``end``: where the next batch will end.
+
+        Raises ``OSError`` if it is known at once that the batch cannot be stored.
+        """
+        if self._reservation is not None or not self._can_reserve:
             return
-        self._preparing_from = start
-        target = min(self._limit_bytes, start + self._step_bytes)
+        start, target = self._capacity, self._next_capacity(end)
+        reservation = self._reservation = _Reservation(target)
 
-        def prepare() -> None:
-            with self._lock:
-                if self._is_closed or self._is_work_stopped or self.is_sealed or self._fd < 0:
-                    return
-                if self._capacity != start:
-                    return
+        def reserve() -> None:
+            with self._work_lock:
+                fd = -1
                 try:
-                    self._files.fallocate(self._fd, start, target - start)
-                except OSError:
-                    return  # the append that needs the space asks again and reports it
-                self._prepared_capacity = target
+                    with self._lock:
+                        if self._is_closed or self._is_work_stopped or self.is_sealed or self._fd < 0:
+                            return
+                        if self._reservation is not reservation:
+                            return
+                        fd = self._files.duplicate(self._fd)
+                    self._files.fallocate(fd, start, target - start)
+                    reservation.is_made = True
+                except OSError as error:
+                    reservation.failure = error
+                finally:
+                    if fd >= 0:
+                        self._files.close(fd)
+                    reservation.is_over = True
 
-        with suppress(RuntimeError):  # no thread to be had: the append that needs the space makes it
-            self._reserve_space(prepare)
+        try:
+            self._reserve_space(reserve)
+        except RuntimeError:  # no thread to be had: the next step asks again
+            self._reservation = None
+            return
+        self._take_reserved()
+        if reservation.failure is not None and self._can_reserve and end > self._capacity:
+            raise reservation.failure
+
+    def _take_reserved(self) -> None:
+        """Use the space that was reserved since the last look."""
+        reservation = self._reservation
+        if reservation is None or not reservation.is_over:
+            return
+        self._reservation = None
+        if reservation.is_made and reservation.target > self._capacity:
+            self._set_capacity(reservation.target)
+        elif reservation.failure is not None and reservation.failure.errno == errno.EOPNOTSUPP:
+            self._can_reserve = False
+
+    def _extend(self, capacity: int) -> None:
+        """Make the file longer, before a batch is written there: one that a kill cuts short has zeros behind it."""
+        self._files.write_all(self._fd, b"\0", capacity - 1)
+        self._set_capacity(capacity)
+
+    def _set_capacity(self, capacity: int) -> None:
+        self._half_step_bytes = (capacity - self._capacity) // 2
+        self._step_bytes = min(self._step_bytes * 2, STEP_BYTES_MAX)
+        self._capacity = capacity
+
+    @property
+    def is_reserving(self) -> bool:
+        """Whether a thread may be about to make the file longer."""
+        return self._reservation is not None and not self._reservation.is_over
+
+    def _forget_reserved(self) -> None:
+        """The file was cut at its last batch."""
+        self._capacity = self.size_bytes
+        self._half_step_bytes = self._spoiled_end = 0
+        self._reservation = None
 
     def set_limits(self, limit_bytes: int, index_interval_bytes: int) -> None:
         self._limit_bytes = limit_bytes
@@ -276,12 +344,12 @@ class LogSegment(ReadableSegment):
 
     def stop_work(self, *, is_stopped: bool = True) -> None:
         """From here on no job in the background touches the files: others may get their names."""
-        with self._lock:
+        with self._work_lock:
             self._is_work_stopped = is_stopped
 
     def _finish_seal(self, index: SparseIndex, max_timestamp: int, aborted: bytes | None) -> bool:
         with disk_errors(f"seal {self.path}"):
-            with self._lock:
+            with self._work_lock:
                 if self._is_work_stopped:
                     return False
                 if self._is_closed:
@@ -325,22 +393,20 @@ class LogSegment(ReadableSegment):
         self._files.truncate(fd, len(entries))
 
     def tidy(self) -> None:
-        """Leave the files of a synced segment as a seal would, without waiting for the disk. Raises ``OSError``.
+        """Leave the files of a synced segment as a seal would, without a sync. Raises ``OSError``.
 
-        The segment takes further appends; they break the seal, as they should.
+        The segment takes further appends; they break the seal, as they should. Not while it ``is_reserving``.
         """
         index, max_timestamp = self.load_for_seal()
         self._room = 0
+        self._take_reserved()
         if self._capacity > self.size_bytes:
-            with self._lock:
-                fd = self._files.open_write(self.path)
-                try:
-                    self._files.truncate(fd, self.size_bytes)
-                finally:
-                    self._files.close(fd)
-                self._capacity = self.size_bytes
-                self._prepared_capacity = self._spoiled_end = 0
-                self._preparing_from = -1
+            fd = self._files.open_write(self.path)
+            try:
+                self._files.truncate(fd, self.size_bytes)
+            finally:
+                self._files.close(fd)
+            self._forget_reserved()
         fd = self._files.open_write(self.index_path)
         try:
             self._write_sealed_index(fd, index, max_timestamp)
@@ -394,7 +460,8 @@ class LogSegment(ReadableSegment):
 
         Readers' slices stay good. After a :class:`DiskFailure` the files are there and it may be called again.
         """
-        self.close()
+        with self._work_lock:
+            self.close()
         if self._remove_files is not None:
             self._remove_files()
             self._remove_files = None

@@ -5,9 +5,10 @@ only, so a slice stays good for as long as somebody holds it. Offsets inside a s
 follow each other: compaction leaves gaps between batches, behind the last one, and before the first one. Bytes that
 are known to be damaged are jumped over (:attr:`ReadableSegment.holes`); a read ends before them.
 
-Thread rule: everything is called by the log's thread, except :meth:`ReadableSegment.warm_up` and
-:meth:`ReadableSegment.warm_start`. Those hold ``_lock`` while they use the file descriptor, and the descriptor is
-closed only under that lock, so its number cannot come to mean another file under their hands.
+Thread rule: everything is called by the log's thread, except :meth:`ReadableSegment.warm_up`,
+:meth:`ReadableSegment.warm_start` and :meth:`ReadableSegment.open_ahead`. Those duplicate the file descriptor while
+they hold ``_lock``, and the descriptor is given up only under that lock, so its number cannot come to mean another
+file meanwhile. Nothing that may wait for the disk is done under the lock.
 """
 
 from __future__ import annotations
@@ -295,9 +296,14 @@ class ReadableSegment:
         """Open a sealed file and load its index before they are needed; called from a thread."""
         with disk_errors(f"open {self.path}"):
             self._load_index_ahead()
+            if self._is_closed or not self.is_sealed or self._fd >= 0 or self._spare_fd >= 0:
+                return
+            fd = self._files.open_read(self.path)
             with self._lock:
-                if not self._is_closed and self.is_sealed and self._fd < 0 and self._spare_fd < 0:
-                    self._spare_fd = self._files.open_read(self.path)
+                if not self._is_closed and self._spare_fd < 0:
+                    self._spare_fd, fd = fd, -1
+            if fd >= 0:
+                self._files.close(fd)
 
     # --- warmth
 
@@ -352,7 +358,11 @@ class ReadableSegment:
             with self._lock:
                 if self._is_closed:
                     return
-                fd = self._files.open_read(self.path) if self._fd < 0 else self._files.duplicate(self._fd)
+                fd = -1 if self._fd < 0 else self._files.duplicate(self._fd)
+            if fd < 0:
+                fd = self._open_cold()
+            if fd < 0:
+                return
             try:
                 scratch = memoryview(bytearray(min(_WARM_UP_BYTES, end - start)))
                 while start < end:
@@ -362,6 +372,15 @@ class ReadableSegment:
                     start += size
             finally:
                 self._files.close(fd)
+
+    def _open_cold(self) -> int:
+        """A descriptor of its own for a thread; -1 if the segment was closed meanwhile, and its file removed."""
+        try:
+            return self._files.open_read(self.path)
+        except FileNotFoundError:
+            if self._is_closed:
+                return -1
+            raise
 
     # --- index
 

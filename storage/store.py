@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Final
@@ -31,6 +31,7 @@ from storage.files import Files
 from storage.folder_list import FolderList
 from storage.folder_removal import FolderRemoval
 from storage.log import Log
+from storage.log_deletion import LogDeletion
 from storage.moving import FUTURE_SUFFIX, MovedLog, check_is_the_log
 from storage.partition_metadata import (
     METADATA_NAME,
@@ -351,7 +352,13 @@ class LogStore:
         """Called before the first file is made in it; the log's first sync makes the folder and this file durable."""
         path = os.path.join(self.data_dir, folder)
         self._files.makedirs(path)
-        self._files.replace_file(os.path.join(path, METADATA_NAME), encode_metadata(topic_id), sync=False)
+        # Without a rename, which may wait for the disk: a folder that a kill leaves with half a file is not listed yet,
+        # has no records and is moved aside.
+        fd = self._files.create(os.path.join(path, METADATA_NAME))
+        try:
+            self._files.write_all(fd, encode_metadata(topic_id), 0)
+        finally:
+            self._files.close(fd)
         self._list.note_new(folder, topic_id)
         self._folders.add(folder)
         self._unmade.discard(folder)
@@ -363,30 +370,42 @@ class LogStore:
             self._has_parked = True
         self._unmade.discard(folder)
 
+    def begin_deletion(self, topic: str, partition: int) -> LogDeletion:
+        """Close the log and forget the partition; see :mod:`storage.log_deletion`."""
+        return LogDeletion(self, partition_folder(topic, partition))
+
     def delete_log(self, topic: str, partition: int) -> None:
-        """Forget the partition. Slices that readers hold stay good; the files go off the loop."""
-        folder = partition_folder(topic, partition)
-        log = self._logs.pop(folder, None)
-        if log is not None:
-            log.close(is_clean=False)
-        self._unmade.discard(folder)
-        self.remove_future(folder)
-        self.remove_left(folder)
-        is_listed = folder in self._folders or folder in self._list.offline
-        if folder in self._folders:
-            self._delete_folder(folder)
-        if is_listed:
-            self._list.forget(folder)
+        """The whole deletion at once; waits for the disk, but for the removal of the files."""
+        deletion = self.begin_deletion(topic, partition)
+        deletion.run()
+        deletion.finish()
+
+    def set_deleted(self, name: str) -> str | None:
+        """Give a folder the name of one that is to be removed; the new path, None if it is gone. In any thread."""
+        path = os.path.join(self.data_dir, name)
+        if name.endswith(FUTURE_SUFFIX):
+            if not self._files.exists(path):
+                return None
+            topic_id = "unfinished"
+        else:
+            found: bytes | None = None
+            with suppress(OSError):  # the id is for people: without a descriptor to read it the folder goes as well
+                found = self._files.read_file(os.path.join(path, METADATA_NAME))
+            topic_id = topic_id_text(found)
+        with disk_errors(f"delete {path}"):
+            return self._move_aside(name, topic_id, DELETED_SUFFIX)
+
+    def forget_deleted(self, folder: str, moved: Mapping[str, str]) -> None:
+        """These folders were renamed by :meth:`set_deleted`: their files are removed."""
+        if folder in moved:
+            self._forget_folder(folder)
+            self._left.discard(folder)
+        self.removal.add(list(moved.values()))
 
     def _delete_folder(self, folder: str) -> None:
-        path = os.path.join(self.data_dir, folder)
-        found: bytes | None = None
-        with suppress(OSError):  # the id is for people: without a descriptor to read it the folder goes as well
-            found = self._files.read_file(os.path.join(path, METADATA_NAME))
-        with disk_errors(f"delete {path}"):
-            moved = self._move_aside(folder, topic_id_text(found), DELETED_SUFFIX)
-        self._forget_folder(folder)
-        self.removal.add([moved])
+        moved = self.set_deleted(folder)
+        if moved is not None:
+            self.forget_deleted(folder, {folder: moved})
 
     def _forget_folder(self, folder: str) -> None:
         self._folders.discard(folder)
@@ -490,7 +509,6 @@ class LogStore:
         if folder not in self._left:
             return False
         self._delete_folder(folder)
-        self._left.discard(folder)
         return True
 
     def is_settled(self, folder: str) -> bool:
@@ -505,12 +523,9 @@ class LogStore:
             self.remove_unfinished(path)
 
     def remove_unfinished(self, path: str) -> None:
-        if not self._files.exists(path):
-            return
-        with disk_errors(f"remove {path}"):
-            name = os.path.basename(path)
-            moved = self._move_aside(name, "unfinished", DELETED_SUFFIX)
-        self.removal.add([moved])
+        moved = self.set_deleted(os.path.basename(path))
+        if moved is not None:
+            self.removal.add([moved])
 
     def sync_names(self) -> None:
         """Make the names of all folders durable. In any thread."""

@@ -40,13 +40,19 @@ _Arguments = ParamSpec("_Arguments")
 
 
 class SyncGate:
-    """One sync of a log's files at a time, and none after the first that failed. May be used from any thread."""
+    """One sync of a log's files at a time, and none after the first that failed. May be used from any thread.
 
-    __slots__ = ("_lock", "_on_failure", "failure")
+    :meth:`shut` and :attr:`failure` do not wait for a sync; :meth:`sync` and :meth:`check` do, and belong in threads.
+    """
+
+    __slots__ = ("_lock", "_on_failure", "_shutting", "failure")
 
     def __init__(self, on_failure: Callable[[], None] | None = None) -> None:
-        """``on_failure`` is called once, at once, by whoever meets or brings the failure."""
+        """``on_failure`` is called once, at once, in the thread that meets or reports the failure."""
+        # Held while the disk is waited for, so never taken by the logs' thread.
         self._lock = threading.Lock()
+        # Held for a comparison and an assignment.
+        self._shutting = threading.Lock()
         self._on_failure = on_failure
         self.failure: StorageFailed | None = None
 
@@ -64,8 +70,10 @@ class SyncGate:
             except OSError as error:
                 failure = failed_sync(what, error)
                 if isinstance(failure, StorageFailed):
-                    self._shut(failure)
+                    self.shut(failure)
                 raise failure from error
+            if self.failure is not None:  # shut meanwhile: what was lost may have been reported there, and not here
+                raise copy(self.failure)
 
     def check(self) -> None:
         """Raise if any sync has failed that began before this call."""
@@ -74,13 +82,11 @@ class SyncGate:
                 raise copy(self.failure)
 
     def shut(self, error: StorageFailed) -> None:
-        with self._lock:
-            if self.failure is None:
-                self._shut(error)
-
-    def _shut(self, error: StorageFailed) -> None:
-        self.failure = error
-        if self._on_failure is not None:
+        with self._shutting:
+            is_first = self.failure is None
+            if is_first:
+                self.failure = error
+        if is_first and self._on_failure is not None:
             self._on_failure()
 
 

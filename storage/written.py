@@ -18,6 +18,7 @@ from typing import Final
 from crc32c import crc32c
 
 from storage.files import Files
+from storage.line_file import LineFile
 
 WRITTEN_NAME: Final = "written"
 
@@ -33,14 +34,11 @@ class WrittenList:
         self._path = os.path.join(data_dir, WRITTEN_NAME)
         self._data_dir = data_dir
         self._files = files
-        # Guards the descriptor and the counts; held for moments. The other one is held while the disk is waited for.
-        self._lock = threading.Lock()
+        self._file = LineFile(self._path, files)
+        # Held while the disk is waited for, so never taken by the log's thread while the server runs.
         self._sync_lock = threading.Lock()
-        self._fd = -1
-        self._size_bytes = 0
         self._synced_bytes = 0
         self._is_name_new = False
-        self._line_count = 0
         self._names: set[str] = set()
         self._failure: OSError | None = None
         self._is_given_up = False
@@ -56,15 +54,15 @@ class WrittenList:
 
     def start(self, names: Iterable[str]) -> None:
         """Begin the list of this run with what is still to be recovered; durable when this returns."""
-        self._close()
+        self._file.close()
         self._names = set(names)
-        self._files.replace_file(self._path, self._encode(), sync=True)
+        self._files.replace_file(self._path, _encode(self._names), sync=True)
         self._open()
-        self._synced_bytes = self._size_bytes
+        self._synced_bytes = self._file.size_bytes
 
     def give_up(self) -> None:
         """Have no list in this run, on a disk without room for one: after a crash everything is recovered."""
-        self._close()
+        self._file.close()
         with suppress(FileNotFoundError):
             self._files.unlink(self._path)
         self._files.fsync_dir(self._data_dir)
@@ -74,16 +72,12 @@ class WrittenList:
         """``folder`` is about to be written to; when this raises ``OSError`` it is not noted and may come again."""
         if folder in self._names or self._is_given_up:
             return
-        with self._lock:
-            if self._fd < 0:
+        file = self._file
+        with file.lock:
+            if file.fd < 0:
                 raise OSError(f"{self._path} is closed")
-            if self._line_count > 2 * len(self._names) + SPARE_LINES_MAX:
-                self._begin_anew()
-            line = _encode_line(folder)
-            self._files.write_all(self._fd, line, self._size_bytes)
-            self._size_bytes += len(line)
-            self._line_count += 1
-        self._names.add(folder)
+            file.add(_encode_line(folder))
+            self._names.add(folder)
 
     def forget(self, folder: str) -> None:
         """The folder is gone; its line goes when the list is next written anew."""
@@ -94,20 +88,22 @@ class WrittenList:
 
         Without a descriptor to be had nothing has been synced: this raises ``OSError`` and may be called again.
         """
+        file = self._file
         with self._sync_lock:
-            with self._lock:
+            self._shorten()
+            with file.lock:
                 if self._failure is not None:
                     raise OSError(*self._failure.args)
-                if self._synced_bytes >= self._size_bytes or self._fd < 0:
+                if self._synced_bytes >= file.size_bytes or file.fd < 0:
                     return
+                fd, size_bytes = self._files.duplicate(file.fd), file.size_bytes
+            folder_fd: int | None = None
+            try:
                 folder_fd = self._files.open_dir(self._data_dir) if self._is_name_new else None
-                try:
-                    fd, size_bytes = self._files.duplicate(self._fd), self._size_bytes
-                except OSError:
-                    if folder_fd is not None:
-                        self._files.close(folder_fd)
-                    raise
-                self._is_name_new = False
+            except OSError:
+                self._files.close(fd)
+                raise
+            self._is_name_new = False
             try:
                 self._files.fdatasync(fd)
                 if folder_fd is not None:
@@ -119,45 +115,32 @@ class WrittenList:
                 self._files.close(fd)
                 if folder_fd is not None:
                     self._files.close(folder_fd)
-            with self._lock:
-                if not self._is_name_new:  # else the list was begun anew meanwhile, and this was the old one
-                    self._synced_bytes = size_bytes
+            self._synced_bytes = size_bytes
 
     def close(self) -> None:
         with self._sync_lock:
-            self._close()
+            self._file.close()
 
-    def _begin_anew(self) -> None:
-        # Not synced here, where the loop would wait: until it is, a power cut leaves the old list, or one that is
-        # no answer.
-        content, temporary = self._encode(), self._path + ".new"
-        fd = self._files.create(temporary)
-        try:
-            self._files.write_all(fd, content, 0)
-            self._files.rename(temporary, self._path)
-        except BaseException:
-            self._files.close(fd)
-            raise
-        old, self._fd = self._fd, fd
-        self._files.close(old)
-        self._size_bytes, self._synced_bytes = len(content), 0
-        self._line_count = len(self._names)
-        self._is_name_new = True
+    def _shorten(self) -> None:
+        """Drop the lines of folders that are gone, once there are many. The caller holds ``_sync_lock``.
 
-    def _encode(self) -> bytes:
-        return _HEAD + b"\n" + b"".join(map(_encode_line, sorted(self._names)))
+        Until it is synced, a power cut leaves the old list, or one that does not count.
+        """
+        file = self._file
+        with file.lock:
+            if file.fd < 0 or file.line_count <= 2 * len(self._names) + SPARE_LINES_MAX:
+                return
+            names, size_bytes, line_count = list(self._names), file.size_bytes, file.line_count
+        with suppress(OSError):  # the list in place is as good, only longer
+            if file.shorten(_encode(names), len(names), size_bytes, line_count, sync=False):
+                self._synced_bytes = 0
+                self._is_name_new = True
 
     def _open(self) -> None:
-        self._fd = -1
-        self._fd = self._files.open_write(self._path)
-        self._size_bytes = self._files.size(self._fd)
-        self._line_count = len(self._names)
-
-    def _close(self) -> None:
-        with self._lock:
-            fd, self._fd = self._fd, -1
-        if fd >= 0:
-            self._files.close(fd)
+        file = self._file
+        file.fd = self._files.open_write(self._path)
+        file.size_bytes = self._files.size(file.fd)
+        file.line_count = len(self._names)
 
 
 def decode_written(data: bytes) -> frozenset[str] | None:
@@ -175,6 +158,10 @@ def decode_written(data: bytes) -> frozenset[str] | None:
         except ValueError:
             return None
     return frozenset(names)
+
+
+def _encode(names: Iterable[str]) -> bytes:
+    return _HEAD + b"\n" + b"".join(map(_encode_line, sorted(names)))
 
 
 def _encode_line(folder: str) -> bytes:

@@ -40,6 +40,26 @@ SHARED_BY_HANDLERS = {
     "transactional_produce",
 }
 
+# What runs code in another thread of this process.
+THREAD_CALLS = {"Thread", "Timer", "ThreadPoolExecutor", "run_in_executor", "set_default_executor", "to_thread"}
+# Work that touches the disk goes through the lanes of kwire/disk_lanes.py. Threads for other work are named here.
+THREADS_BESIDE_THE_LANES = {
+    "kwire/disk_lanes.py": "the lanes",
+    "kwire/broker/config_changes.py": "computation: regular expressions of clients are compiled",
+    "kwire/broker/store/schema_checks.py": "computation: a batch is decompressed",
+    "kwire/broker/worker.py": "in the worker process: it takes calls while one runs",
+    "kwire/broker/worker_process.py": "talks to the worker process over pipes",
+    "kwire/handlers/describe_log_dirs.py": "computation: a large answer is encoded",
+    "kwire/node.py": "modules are imported while Kafka clients are served already",
+    "kwire/server/free_memory.py": "computation: malloc_trim",
+    "kwire/server/webhook_sender.py": "DNS look-ups",
+    "kwire/cli/ahead.py": "not in the server",
+    "kwire/cli/log_processes.py": "not in the server",
+    "kwire/cli/serve.py": "ends a stop that takes too long",
+    "kwire/client/loop_thread.py": "not in the server",
+    "kwire/pipeline/progress.py": "not in the server",
+}
+
 BANNED_SUFFIX = re.compile(r"(Manager|Helper|Helpers|Util|Utils|Impl|Base)$")
 # Spelled in pieces, or this file would find itself.
 UNFINISHED = re.compile("|".join(rf"\b{word}\b" for word in ("TO" + "DO", "FIX" + "ME", "XX" + "X")))
@@ -135,6 +155,23 @@ def test_classes_are_nouns_of_the_subject() -> None:
         if isinstance(node, ast.ClassDef) and BANNED_SUFFIX.search(node.name)
     ]
     assert named == []
+
+
+def test_threads_are_those_of_the_disk_lanes() -> None:
+    """By the name of what is called or inherited from; a new use needs a lane, or a reason above."""
+    found = {str(path) for path in python_files(*SOURCE_PACKAGES) if THREAD_CALLS & _called(tree_of(path))}
+    assert found == set(THREADS_BESIDE_THE_LANES)
+
+
+def _called(tree: ast.Module) -> set[str]:
+    used = [
+        expression
+        for node in ast.walk(tree)
+        for expression in (
+            [node.func] if isinstance(node, ast.Call) else node.bases if isinstance(node, ast.ClassDef) else ()
+        )
+    ]
+    return {one.attr if isinstance(one, ast.Attribute) else getattr(one, "id", "") for one in used}
 
 
 def test_nothing_is_left_unfinished_or_left_out() -> None:

@@ -24,6 +24,7 @@ from kwire.broker.producer_ids import KEY as PRODUCER_IDS_KEY
 from kwire.broker.start_up import NODE_KEY, new_cluster_id, set_aside_stamp
 from kwire.broker.topic_names import PARTITIONS_MAX, check_name
 from kwire.config import Config
+from kwire.disk_lanes import DiskLanes
 from kwire.errors import KafkaError
 from kwire.metastore import Change, EmbeddedMetaStore
 from kwire.metastore.embedded import revision_of
@@ -105,6 +106,7 @@ class Adoption:
         self._data_dirs = data_dirs
         self._files = files
         self._config = config
+        self._lanes = DiskLanes()
         self._stamp = set_aside_stamp()
         self._outcome = Outcome()
         self._changes: list[Change] = []
@@ -133,6 +135,7 @@ class Adoption:
                 await self._metastore.commit(self._changes[start : start + CHANGES_PER_COMMIT])
         finally:
             self._metastore.close()
+            self._lanes.close()
         return self._outcome
 
     # --- what is there
@@ -140,7 +143,7 @@ class Adoption:
     def _open_metastore(self) -> EmbeddedMetaStore:
         data_dir = self._data_dirs[0]
         try:
-            return EmbeddedMetaStore.open(data_dir, self._files)
+            return EmbeddedMetaStore.open(data_dir, self._files, self._lanes)
         except JournalDamaged:
             return self._salvaged_metastore(data_dir)
 
@@ -161,7 +164,7 @@ class Adoption:
             f"both copies of the catalogue were damaged: they are kept in {target}, and new ones hold the "
             f"{len(ordered)} commits that could be read"
         )
-        return EmbeddedMetaStore.open(data_dir, self._files)
+        return EmbeddedMetaStore.open(data_dir, self._files, self._lanes)
 
     def _keep_copies(self, data_dir: str, paths: Sequence[str]) -> str:
         target = set_aside(data_dir, (), self._stamp, self._files)

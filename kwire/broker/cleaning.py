@@ -11,7 +11,7 @@ After a start a log is looked at from its first use on.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
@@ -94,7 +94,7 @@ class Cleaning:
         self._uncleanable: dict[Place, str] = {}
         self._swapping: asyncio.Future[bool] | None = None
         self._loop = asyncio.get_running_loop()
-        self._deletions = Deletions(clock, self._in_thread)
+        self._deletions = Deletions(clock, topics.lanes.delete)
         self.last_errors: dict[str, str] = {}
         self.cleaned_count = 0
         self.read_bytes = 0
@@ -131,9 +131,6 @@ class Cleaning:
             with suppress(StorageError):
                 await self._swapping
         self._deletions.close()
-
-    def _in_thread(self, job: Callable[[], None]) -> None:
-        self._loop.run_in_executor(None, job)
 
     async def _repeat(self) -> None:
         while True:
@@ -227,7 +224,7 @@ class Cleaning:
         ]
         if unknown:
             # Those of an earlier run: their first batch tells.
-            times = await asyncio.to_thread(_first_timestamps, unknown, self._files)
+            times = await self._topics.lanes.maintenance.run(_first_timestamps, unknown, self._files)
             for segment, timestamp in zip(unknown, times, strict=True):
                 segment.first_timestamp = timestamp
         return dirty_since(segments, dirt.first_dirty_offset)
@@ -252,7 +249,7 @@ class Cleaning:
         try:
             result = await self._compacted(choice, job)
         except WorkerDied as error:
-            await asyncio.to_thread(_discard, job, self._files)
+            await self._topics.lanes.delete.run(_discard, job, self._files)
             self._note_death(choice, error)
             return False
         except (DamagedLog, CorruptBatch) as error:
@@ -260,7 +257,7 @@ class Cleaning:
                 self._give_up(choice, error)
             return False
         except Exception as error:
-            await asyncio.to_thread(_discard, job, self._files)
+            await self._topics.lanes.delete.run(_discard, job, self._files)
             if self._is_current(choice):
                 self._fail(choice.place, choice.name, error)
             return False
@@ -316,7 +313,7 @@ class Cleaning:
             if isinstance(error, StorageFailed):
                 return False  # the swap may be decided on disk: then these files are the log
             is_done = False
-        await asyncio.to_thread(_discard, job, self._files)
+        await self._topics.lanes.delete.run(_discard, job, self._files)
         if not is_done:
             self.abandoned_count += 1
             return False
@@ -332,7 +329,7 @@ class Cleaning:
         if not removed:
             return removed is not None
         # Opened on the loop, so what has to be read for it is read before.
-        if not await asyncio.to_thread(_prepare, removed, job, groups, self._files):
+        if not await self._topics.lanes.maintenance.run(_prepare, removed, job, groups, self._files):
             raise DiskFailure(f"a new segment of {job.directory} is not there")
         removed = self._still_there(choice, groups)
         if not removed:
@@ -342,7 +339,7 @@ class Cleaning:
         clean_upto = max(groups[-1].clean_upto, choice.log.clean_upto)
         swap = choice.log.begin_replacement(removed, added, clean_upto)
         try:
-            await asyncio.to_thread(swap.run)
+            await self._topics.lanes.maintenance.run(swap.run)
         except DiskFailure as error:
             swap.fail(error)
             raise

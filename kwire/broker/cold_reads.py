@@ -1,4 +1,4 @@
-"""What may have to wait for the disk, done by threads so that the loop need not.
+"""Reads that may have to wait for the disk, made in the read lane so that the loop does not wait.
 
 Pages are fetched into memory before the loop touches them; searches are made whole in a thread, on objects of its own.
 
@@ -8,56 +8,55 @@ that can be cold: its start (the index, the headers where it begins) and the byt
 
 import asyncio
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from kwire.disk_lanes import Lane, LaneClosed
 from storage.errors import LogClosed, StorageError
-
-THREADS = 4
 
 R = TypeVar("R")
 
 
 class ColdReads:
-    """The threads that wait for the disk in the loop's place."""
+    """Reads in the read lane. `count` counts them."""
 
-    def __init__(self) -> None:
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="cold-read")
+    def __init__(self, lane: Lane) -> None:
+        self._lane = lane
         self.count = 0
 
     async def do(self, warm_ups: Iterable[Callable[[], None]]) -> None:
         """Run what fetches pages; returns when all of them are in memory, except those of a log deleted meanwhile."""
-        loop = asyncio.get_running_loop()
-        waits = [loop.run_in_executor(self._threads, warm_up) for warm_up in warm_ups]
-        self.count += len(waits)
-        for outcome in await asyncio.gather(*waits, return_exceptions=True):
+        for outcome in await self._outcomes(warm_ups):
             if isinstance(outcome, BaseException) and not isinstance(outcome, LogClosed):
                 raise outcome
 
     async def find(self, searches: Iterable[Callable[[], R]]) -> list[R | StorageError]:
-        """Run searches that share nothing with the loop; what each has found, or why the disk did not tell."""
-        loop = asyncio.get_running_loop()
-        waits = [loop.run_in_executor(self._threads, search) for search in searches]
+        """Run searches that share nothing with the loop; returns the result of each, or the error of the disk."""
         found: list[R | StorageError] = []
-        for outcome in await asyncio.gather(*waits, return_exceptions=True):
+        for outcome in await self._outcomes(searches):
             if isinstance(outcome, BaseException) and not isinstance(outcome, StorageError):
                 raise outcome
             found.append(outcome)
         return found
 
-    def begin(self, warm_up: Callable[[], None], done: Callable[[BaseException | None], None]) -> None:
-        """The same as `do` without a task: `done` is called in a later loop turn, with what went wrong if anything.
+    async def _outcomes(self, calls: Iterable[Callable[[], R]]) -> list[R | BaseException]:
+        waits = [self._lane.run(call) for call in calls]
+        self.count += len(waits)
+        return await asyncio.gather(*waits, return_exceptions=True)
 
-        A log that was deleted meanwhile is nothing wrong: the next read tells.
+    def begin(self, warm_up: Callable[[], None], done: Callable[[BaseException | None], None]) -> None:
+        """The same as `do` without a task: `done` is called in a later loop turn, with the error if there is one.
+
+        A log that was deleted meanwhile is not an error: the next read reports it. When the server stops first, `done`
+        is not called.
         """
         self.count += 1
 
-        def end(wait: "asyncio.Future[None]") -> None:
-            if not wait.cancelled():
-                error = wait.exception()
+        def end(_: None, error: BaseException | None) -> None:
+            if not isinstance(error, LaneClosed):
                 done(None if isinstance(error, LogClosed) else error)
 
-        asyncio.get_running_loop().run_in_executor(self._threads, warm_up).add_done_callback(end)
+        self._lane.begin(warm_up, end)
 
     def close(self) -> None:
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        """Drop the reads that have not begun."""
+        self._lane.close(0.0, drops=True)

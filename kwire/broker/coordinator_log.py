@@ -120,10 +120,6 @@ class CoordinatorLog:
             f"move it away and run: kwire log adopt {data_dir} --accept-loss {folder}"
         )
 
-    def plain_records(self, shard: int) -> Iterator[KeyValue]:
-        """The same for a topic that nobody writes to in transactions."""
-        return (one for one in self.replay(shard) if isinstance(one, tuple))
-
     def _partition(self, shard: int) -> Partition:
         topic = self._topics.get(self._topic_name)
         partition = topic.partition(shard) if topic else None

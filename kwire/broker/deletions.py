@@ -14,6 +14,7 @@ from itertools import count
 from typing import NamedTuple
 
 from kwire.clock import Clock
+from kwire.disk_lanes import LaneFull
 from storage.errors import StorageError
 from storage.segment import LogSegment
 from storage.settings import Background
@@ -90,6 +91,11 @@ class Deletions:
 
         try:
             self._background(delete)
+        except LaneFull:
+            self._is_busy = False
+            for one in some:
+                self._push(one.segment, one.due, one.pause_seconds)
+            self._timer = self._loop.call_later(RETRY_SECONDS, self.delete_due)
         except RuntimeError:  # no thread any more: the server is stopping
             self._is_closed = True
 

@@ -193,7 +193,7 @@ class Lags:
         paths = [self._store.path_of(place.folder) for place in places]
         # A log without a folder has never been written to, unless the folder may be where nobody can look.
         without_folder = None if _is_incomplete(self._store) else (0, 0)
-        ends = await asyncio.to_thread(
+        ends = await self._topics.lanes.survey.run(
             lambda: [without_folder if path is None else self._read_ends(path) for path in paths]
         )
         puzzling: list[_Place] = []

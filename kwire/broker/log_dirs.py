@@ -57,7 +57,7 @@ class LogDirs:
     async def describe(self, wanted: Mapping[str, Collection[int]] | None) -> list[LogDirFacts]:
         """All directories with the partitions that are wanted; with all of them for None."""
         found = {path: self._directory(path) for path in self._store.configured_dirs}
-        await asyncio.to_thread(self._look_at_volumes, list(found.values()))
+        await self._topics.lanes.survey.run(self._look_at_volumes, list(found.values()))
         opened = {partition_folder(one.topic_name, one.index): one.size_bytes for one in self._topics.open_partitions}
         unknown: list[tuple[str, str, int, str]] = []
         for number, (name, topic_id, index) in enumerate(self._partitions(wanted), start=1):
@@ -114,7 +114,7 @@ class LogDirs:
 
     async def _measure(self, some: list[tuple[str, str, int, str]], found: dict[str, LogDirFacts]) -> None:
         paths = [os.path.join(place, folder) for place, _, _, folder in some]
-        sizes = await asyncio.to_thread(lambda: [self._size(path) for path in paths])
+        sizes = await self._topics.lanes.survey.run(lambda: [self._size(path) for path in paths])
         for (place, name, index, folder), size_bytes in zip(some, sizes, strict=True):
             if self._topics.catalogue.find(name) is not None:
                 self._topics.stored_bytes.setdefault(folder, size_bytes)

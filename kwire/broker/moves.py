@@ -148,7 +148,7 @@ class Moves:
             topic, partition, self._store.begin_move(folder, topic.topic_id, data_dir)
         )
         try:
-            await asyncio.to_thread(entry.move.prepare)
+            await self._topics.lanes.maintenance.run(entry.move.prepare)
         except DiskFailure:
             del self._entries[folder]
             self._abandon(entry)
@@ -161,14 +161,14 @@ class Moves:
         """Where an earlier move could not be settled, the folder that it came from is still needed."""
         opened = partition.maintenance() if partition.is_open else None
         if opened is not None and not opened.is_settled:
-            await asyncio.to_thread(opened.settle)
+            await self._topics.lanes.maintenance.run(opened.settle)
 
     async def _place_empty(self, topic: Topic, partition: Partition, folder: str, data_dir: str) -> None:
         """It has no record, so nothing is to be copied: the folder is made where the first one is to go."""
         if not self._topics.park(partition):
             raise DiskFailure(f"{folder} is in use just now")
         self._store.make_empty(folder, topic.topic_id, data_dir)
-        await asyncio.to_thread(self._store.sync_empty, folder, data_dir)
+        await self._topics.lanes.maintenance.run(self._store.sync_empty, folder, data_dir)
 
     async def resume(self) -> None:
         """Go on with what the last run did not finish."""
@@ -244,7 +244,7 @@ class Moves:
             self._entries.pop(entry.move.folder, None)
         if not entry.move.is_switched:
             entry.move.abandon()
-            await asyncio.to_thread(entry.move.target.sync_names)
+            await self._topics.lanes.maintenance.run(entry.move.target.sync_names)
 
     async def _run(self, entry: _Entry) -> None:
         try:
@@ -260,6 +260,7 @@ class Moves:
             self._abandon(entry)
             self._note_failure(entry.name, error)
         finally:
+            await self._topics.lanes.maintenance.run(entry.move.end_old_work)
             entry.move.close_old()
             self._running -= 1
             self._entries.pop(entry.move.folder, None)
@@ -289,7 +290,7 @@ class Moves:
         for job in copying.jobs():
             if not self._is_wanted(entry):
                 return
-            size_bytes = await asyncio.to_thread(job)
+            size_bytes = await self._topics.lanes.maintenance.run(job)
             self.copied_bytes += size_bytes
             # A log that is put away and opened again would have to be copied from its beginning.
             self._topics.touch(entry.partition)
@@ -338,7 +339,7 @@ class Moves:
     async def _settle(self, entry: _Entry) -> None:
         move, partition = entry.move, entry.partition
         assert move.settlement is not None
-        await asyncio.to_thread(move.settlement.run)
+        await self._topics.lanes.maintenance.run(move.settlement.run)
         self.moved_count += 1
         self.last_errors.pop(entry.name, None)
         log.info("%s-%d is in %s now", partition.topic_name, partition.index, move.target.data_dir)

@@ -11,6 +11,7 @@ from functools import partial
 from typing import NamedTuple
 
 from kwire.broker.partition import LogMaintenance, Partition, code_of
+from kwire.disk_lanes import Lane
 from kwire.errors import ErrorCode, KafkaError, as_value
 from storage.errors import LogClosed, StorageError
 from storage.log_start import StartMove
@@ -33,8 +34,11 @@ class _Begun(NamedTuple):
     move: StartMove
 
 
-async def delete_records(wanted: Sequence[Deletion], timeout_seconds: float) -> list[int | KafkaError]:
-    """The log start of each partition, durable, or why it is not known to be. Opens logs: a few at a time."""
+async def delete_records(wanted: Sequence[Deletion], timeout_seconds: float, lane: Lane) -> list[int | KafkaError]:
+    """The log start of each partition, durable, or why it is not known to be. Opens logs: a few at a time.
+
+    `lane` waits for the disk.
+    """
     outcomes: list[int | KafkaError] = [0] * len(wanted)
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_seconds
@@ -44,7 +48,7 @@ async def delete_records(wanted: Sequence[Deletion], timeout_seconds: float) -> 
         if not begun:
             return outcomes
         # Not cancelled with the wait: a thread that hangs in the disk cannot be.
-        work = loop.run_in_executor(None, _run, [one.move for one in begun])
+        work = lane.run(_run, [one.move for one in begun])
         # Even if no caller waits any longer, and before the callers that do are answered.
         work.add_done_callback(partial(_end, begun))
         try:

@@ -14,7 +14,6 @@ durable and then shown to readers, the segments below it are taken out of the lo
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from functools import partial
 from itertools import islice
 from typing import NamedTuple, Protocol, TypeVar
@@ -34,9 +33,9 @@ from storage.retention import RetentionLimits, ring_start
 from storage.segment import LogSegment
 from storage.settings import Background, LogSettings
 
-log = logging.getLogger("kwire.broker")
-
 R = TypeVar("R")
+
+log = logging.getLogger("kwire.broker")
 
 RING_ROUND_SECONDS = 5.0
 # What could not be removed is tried again after the first pause, then after twice as long, up to the second.
@@ -109,8 +108,8 @@ class Retention:
     ) -> None:
         self._topics = topics
         self._clock = clock
-        self._background = background
         self._stored = stored
+        self._in_thread = topics.lanes.maintenance.run
         self._files = files
         self._loop = asyncio.get_running_loop()
         self._looks: dict[str, _Look] = {}
@@ -359,22 +358,6 @@ class Retention:
         for _, dropped in await self._judge_open([partition]):
             self._delete_later(partition, await self._in_thread(partial(_delete, dropped)))
         self._topics.park(partition)
-
-    # --- threads
-
-    def _in_thread(self, work: Callable[[], R]) -> Awaitable[R]:
-        done: Future[R] = Future()
-
-        def run() -> None:
-            if not done.set_running_or_notify_cancel():
-                return
-            try:
-                done.set_result(work())
-            except Exception as error:
-                done.set_exception(error)
-
-        self._background(run)
-        return asyncio.wrap_future(done)
 
 
 def _may_lose(partition: Partition) -> bool:

@@ -19,6 +19,7 @@ from kwire.broker.full_disk import freeing
 from kwire.broker.offset_marks import first_mark
 from kwire.broker.partition.reserved_offsets import MARK_BLOCK
 from kwire.broker.topics import Topics
+from kwire.disk_lanes import DiskLanes
 from kwire.metastore import EmbeddedMetaStore
 from storage.directories import LogDirectories
 from storage.disk_reserve import freeing as freeing_space
@@ -48,18 +49,18 @@ def set_aside_stamp() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H.%M.%S.%fZ")
 
 
-def open_metastore(store: LogDirectories, files: Files, *, starts_empty: bool) -> EmbeddedMetaStore:
+def open_metastore(store: LogDirectories, files: Files, lanes: DiskLanes, *, starts_empty: bool) -> EmbeddedMetaStore:
     """Raises JournalDamaged, with the remedies, when both copies are damaged."""
     data_dir = store.data_dir
     try:
         # A server that did not start on a full disk could not let old records go.
-        return freeing_space(files, data_dir, lambda: EmbeddedMetaStore.open(data_dir, files))
+        return freeing_space(files, data_dir, lambda: EmbeddedMetaStore.open(data_dir, files, lanes))
     except JournalDamaged as error:
         if not starts_empty:
             raise JournalDamaged(f"the catalogue is damaged: {error}. {_remedies(store)}") from error
         names = [name for name in (JOURNAL_NAME, MIRROR_NAME) if files.exists(os.path.join(data_dir, name))]
         log.warning("%s; it was moved to %s", error, set_aside(data_dir, names, set_aside_stamp(), files))
-        return EmbeddedMetaStore.open(data_dir, files)
+        return EmbeddedMetaStore.open(data_dir, files, lanes)
 
 
 async def check_folders(topics: Topics, store: LogDirectories, *, starts_empty: bool) -> None:
@@ -89,7 +90,7 @@ async def check_folders(topics: Topics, store: LogDirectories, *, starts_empty: 
         for folder, end in report.end_offsets.items()
         if end > MARK_BLOCK // 2
     ]
-    await freeing(store, lambda: topics.marks.commit(marks))
+    await freeing(store, topics.lanes.settle, lambda: topics.marks.commit(marks))
     topics.deletion_notes.mark_renamed([one.topic_id for one in deleted])
 
 
@@ -100,7 +101,7 @@ async def check_metadata(topics: Topics, store: LogDirectories) -> None:
     """
     known = list(topics.catalogue.folder_ids().items())
     for start in range(0, len(known), FOLDERS_PER_LOOK):
-        for folder in await asyncio.to_thread(store.with_odd_metadata, known[start : start + FOLDERS_PER_LOOK]):
+        for folder in await topics.lanes.survey.run(store.with_odd_metadata, known[start : start + FOLDERS_PER_LOOK]):
             name, _, index = folder.rpartition("-")
             topic = topics.get(name)
             partition = topic.partition(int(index)) if topic is not None else None

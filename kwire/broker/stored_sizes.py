@@ -42,7 +42,7 @@ class StoredSizes:
     async def _measure(self) -> None:
         some = self._unknown[-FOLDERS_PER_ROUND:]
         del self._unknown[-FOLDERS_PER_ROUND:]
-        sizes = await asyncio.to_thread(lambda: [self._size(folder) for folder in some])
+        sizes = await self._topics.lanes.survey.run(lambda: [self._size(folder) for folder in some])
         stored, catalogue = self._topics.stored_bytes, self._topics.catalogue
         for folder, size_bytes in zip(some, sizes, strict=True):
             # What was parked meanwhile is known better; what was deleted is nobody's.

@@ -35,11 +35,13 @@ from kwire.broker.partition.opening import cut_damaged_end, open_log
 from kwire.broker.topic_names import check_name, check_partition_count
 from kwire.clock import Clock
 from kwire.config import Config, InvalidConfig
+from kwire.disk_lanes import DiskLanes
 from kwire.errors import ErrorCode, KafkaError
 from kwire.metastore import Change, MetaStore
 from kwire.topic_config import TopicSettings
 from storage.directories import LogDirectories
 from storage.errors import PartitionOffline, StorageError
+from storage.log_deletion import LogDeletion, end_background_work, run_all
 
 __all__ = [
     "EVENTS_TOPIC",
@@ -57,7 +59,7 @@ R = TypeVar("R")
 
 # Kafka keeps its catalogue under this name; a topic of that name would confuse its tools.
 METADATA_TOPIC = "__cluster_metadata"
-# Renaming a folder takes a fifth of a millisecond; after this many the loop gets its turn.
+# To close a log and rename its folder takes a fifth of a millisecond each; after this many the loop gets its turn.
 DELETIONS_PER_TURN = 10
 # To give a partition its settings takes microseconds; after this many the loop gets its turn.
 SETTINGS_PER_TURN = 500
@@ -122,8 +124,10 @@ class Topics:
         clock: Clock,
         leader_epoch: int,
         syncs: Syncs,
+        lanes: DiskLanes,
     ) -> None:
         self._store = store
+        self.lanes = lanes
         self._syncs = syncs
         self._config = config
         self._clock = clock
@@ -337,7 +341,9 @@ class Topics:
                 partition.is_leaving = True
             try:
                 # Their files free more than it takes to say that they are gone.
-                await freeing(self._store, lambda: self.catalogue.remove([topic.facts for topic in wanted]))
+                await freeing(
+                    self._store, self.lanes.settle, lambda: self.catalogue.remove([topic.facts for topic in wanted])
+                )
             except BaseException:
                 for partition in leaving:
                     partition.is_leaving = False
@@ -348,31 +354,37 @@ class Topics:
             self.deletion_count += 1
             opened = [partition.maintenance() for partition in leaving if partition.is_open]
             if opened:
-                # What is at work on their files may wait for the disk; the loop does not.
-                await asyncio.to_thread(_end_background_work, opened)
+                # Jobs on their files may be waiting for the disk.
+                await self.lanes.delete.run(end_background_work, opened)
             failed: set[str] = set()
-            for number, partition in enumerate(leaving, start=1):
-                if not self._is_log_deleted(partition):
-                    failed.add(partition.topic_name)
-                if number % DELETIONS_PER_TURN == 0:
-                    await asyncio.sleep(0)
+            for start in range(0, len(leaving), DELETIONS_PER_TURN):
+                failed.update(await self._delete_logs(leaving[start : start + DELETIONS_PER_TURN]))
             self.deletion_notes.mark_renamed([topic.topic_id for topic in wanted if topic.name not in failed])
             return wanted
 
-    def _is_log_deleted(self, partition: Partition) -> bool:
-        is_deleted = True
-        try:
-            self._store.delete_log(partition.topic_name, partition.index)
-        except StorageError:
-            # It is never served again, and the next start tries again: a later topic of this name has another id.
-            log.exception("the files of %s-%d could not be deleted", partition.topic_name, partition.index)
-            is_deleted = False
+    async def _delete_logs(self, partitions: Sequence[Partition]) -> list[str]:
+        """Close the logs and let their files go; returns the topics whose files could not be renamed."""
+        deletions = [(one, self._begin_deletion(one)) for one in partitions]
+        await self.lanes.delete.run(run_all, [deletion for _, some in deletions for deletion in some])
+        failed = []
+        for partition, some in deletions:
+            try:
+                for deletion in some:
+                    deletion.finish()
+            except StorageError:
+                # It is never served again, and the next start tries again: a later topic of this name has another id.
+                log.exception("the files of %s-%d could not be deleted", partition.topic_name, partition.index)
+                failed.append(partition.topic_name)
+        return failed
+
+    def _begin_deletion(self, partition: Partition) -> list[LogDeletion]:
+        deletion = self._store.begin_deletion(partition.topic_name, partition.index)
         partition.forget()
         self.open_partitions.pop(partition, None)
         self.stored_bytes.pop(_folder(partition), None)
         # Readers that wait find the topic gone when they look again.
         partition.advance(partition.high_watermark)
-        return is_deleted
+        return deletion
 
     async def widen(self, topic: Topic, partition_count: int) -> None:
         value = entry_value(topic.topic_id, partition_count, topic.configs, topic.facts.created_ms)
@@ -518,10 +530,6 @@ class Topics:
             topic.partitions.append(partition)
 
 
-def _end_background_work(logs: Sequence[LogMaintenance]) -> None:
-    """In a thread."""
-    for one in logs:
-        one.end_background_work()
 
 
 def _folder(partition: Partition) -> str:

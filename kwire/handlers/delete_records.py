@@ -48,6 +48,7 @@ async def handle(context: Context, request: DeleteRecordsRequest) -> DeleteRecor
     loop = asyncio.get_running_loop()
     deadline = loop.time() + max(request.timeout_ms / 1000, WAIT_SECONDS_MIN)
     names = list(found)
+    lane = context.services.topics.lanes.settle
     for first in range(0, len(names), OPENS_PER_TURN):
         some = names[first : first + OPENS_PER_TURN]
         left_seconds = deadline - loop.time()
@@ -55,7 +56,7 @@ async def handle(context: Context, request: DeleteRecordsRequest) -> DeleteRecor
             late = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
             outcomes.update(dict.fromkeys(names[first:], late))
             break
-        told = await delete_records([found[name] for name in some], left_seconds)
+        told = await delete_records([found[name] for name in some], left_seconds, lane)
         outcomes.update(zip(some, told, strict=True))
         await next_turn()
     results: dict[str, list[DeleteRecordsPartitionResult]] = {}

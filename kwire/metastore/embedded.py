@@ -14,9 +14,9 @@ import logging
 import marshal
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, Self
 
+from kwire.disk_lanes import DiskLanes, Lane
 from kwire.metastore.interface import ABSENT, Change, Conflict, Entry
 from storage.errors import DiskFailure
 from storage.files import Files
@@ -48,29 +48,30 @@ class JournalLike(Protocol):
 class EmbeddedMetaStore:
     """Owns the journal. Reads from the event loop; commits are serialised by a lock and may come from many tasks."""
 
-    def __init__(self, journal: JournalLike) -> None:
+    def __init__(self, journal: JournalLike, lane: Lane) -> None:
+        """`lane` writes the journal and is closed with it."""
         self._journal = journal
+        self._lane = lane
         self._entries: dict[str, bytes] = {}
         self._revision = 0
         self._writes = 0
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="metastore")
         self._turn = asyncio.Lock()
         for frame in _decoded(journal.replay()):
             self._apply(frame)
 
     @classmethod
-    def open(cls, data_dir: str, files: Files) -> Self:
+    def open(cls, data_dir: str, files: Files, lanes: DiskLanes) -> Self:
         """The store of a data directory, in two copies. Raises JournalDamaged when neither can be read."""
         journal = MirroredJournal.open(
             os.path.join(data_dir, JOURNAL_NAME),
             os.path.join(data_dir, MIRROR_NAME),
             files,
             revision_of,
-            ThreadPoolExecutor(1, thread_name_prefix="metastore-mirror"),
+            lanes.mirror,
         )
         for repair in journal.repairs:
             log.warning("the catalogue was repaired: %s", repair)
-        return cls(journal)
+        return cls(journal, lanes.metadata)
 
     @property
     def revision(self) -> int:
@@ -118,7 +119,7 @@ class EmbeddedMetaStore:
             self._writes = len(self._entries)
 
     def close(self) -> None:
-        self._thread.shutdown(wait=True)
+        self._lane.close()
         self._journal.close()
 
     def _apply(self, frame: dict[str, Any]) -> None:
@@ -142,7 +143,7 @@ class EmbeddedMetaStore:
         return [*frames, _json({"revision": self._revision, "set": {}})]
 
     async def _in_thread(self, work: Any, argument: list[bytes]) -> None:
-        await asyncio.get_running_loop().run_in_executor(self._thread, work, argument)
+        await self._lane.run(work, argument)
 
 
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode

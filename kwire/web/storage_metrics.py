@@ -14,6 +14,7 @@ def storage_families(services: WebServices, sizes: Mapping[str, int], other_byte
     yield from _logs(services, sizes, other_bytes)
     yield from _harm(services)
     yield from _syncs(services)
+    yield from _lanes(services)
     yield from _retention(services)
     yield from _cleaning(services)
     yield from _scrub(services)
@@ -88,6 +89,31 @@ def _syncs(services: WebServices) -> Iterator[Metric]:
     yield GaugeMetricFamily(
         "kwire_storage_sync_seconds_max", "The longest sync round since the start.", value=syncs.longest_seconds
     )
+
+
+def _lanes(services: WebServices) -> Iterator[Metric]:
+    """By lane: all threads of the server that touch the disk."""
+    labels = ["lane"]
+    queue = GaugeMetricFamily(
+        "kwire_storage_lane_queue_length", "Jobs that wait for a thread of a disk lane.", labels=labels
+    )
+    jobs = CounterMetricFamily("kwire_storage_lane_jobs", "Jobs that a disk lane has done.", labels=labels)
+    refusals = CounterMetricFamily(
+        "kwire_storage_lane_refusals",
+        "Jobs that a disk lane did not take at once, because its queue was full.",
+        labels=labels,
+    )
+    longest = GaugeMetricFamily(
+        "kwire_storage_lane_seconds_max",
+        "The longest job of a disk lane since the start; one that still runs counts.",
+        labels=labels,
+    )
+    for lane in services.topics.lanes.all:
+        queue.add_metric([lane.name], lane.queue_length)
+        jobs.add_metric([lane.name], lane.jobs)
+        refusals.add_metric([lane.name], lane.refusals)
+        longest.add_metric([lane.name], lane.longest_seconds)
+    yield from (queue, jobs, refusals, longest)
 
 
 def _retention(services: WebServices) -> Iterator[Metric]:

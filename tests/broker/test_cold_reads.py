@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from kwire.broker.cold_reads import ColdReads
+from kwire.disk_lanes import DiskLanes
 from storage.errors import DiskFailure, LogClosed
 from tests.support.node import in_loop
 
@@ -14,7 +15,7 @@ WAIT_S = 10.0
 
 @in_loop
 async def test_pages_are_fetched_by_threads_at_the_same_time() -> None:
-    reads = ColdReads()
+    reads = ColdReads(DiskLanes().read)
     together = threading.Barrier(3, timeout=WAIT_S)
     threads: set[str] = set()
 
@@ -31,7 +32,7 @@ async def test_pages_are_fetched_by_threads_at_the_same_time() -> None:
 
 @in_loop
 async def test_loop_goes_on_while_pages_are_fetched() -> None:
-    reads = ColdReads()
+    reads = ColdReads(DiskLanes().read)
     may_end = threading.Event()
     doing = asyncio.ensure_future(reads.do([lambda: assert_set(may_end)]))
     await asyncio.sleep(0)
@@ -55,7 +56,7 @@ def broken() -> None:
 
 @in_loop
 async def test_log_that_was_deleted_meanwhile_is_no_failure() -> None:
-    reads = ColdReads()
+    reads = ColdReads(DiskLanes().read)
     await reads.do([closed, lambda: None])
     with pytest.raises(DiskFailure):
         await reads.do([closed, broken])

@@ -13,6 +13,7 @@ from kwire.broker.cold_reads import ColdReads
 from kwire.broker.coordinator_log import CoordinatorLog
 from kwire.broker.internal_records import KeyValue, Paused, Replayed
 from kwire.broker.topics import OFFSETS_TOPIC
+from kwire.disk_lanes import DiskLanes
 from storage.batch import parse_header
 from storage.errors import DiskFailure
 from storage.files import Files
@@ -88,7 +89,7 @@ async def test_records_are_read_by_threads_first(tmp_path: Path, monkeypatch: py
             return header
 
         monkeypatch.setattr(coordinator_log, "parse_header", parsed)
-        reads = ColdReads()
+        reads = ColdReads(DiskLanes().read)
         try:
             assert await replayed(CoordinatorLog(node.topics, OFFSETS_TOPIC, reads)) == RECORDS
             assert len(touched) == len(RECORDS)
@@ -102,7 +103,7 @@ async def test_a_disk_that_fails_ends_the_replay_and_the_next_one_may_work(tmp_p
     with await stored(tmp_path) as node:
         files = node.files
         assert isinstance(files, ColdFiles)
-        reads = ColdReads()
+        reads = ColdReads(DiskLanes().read)
         log = CoordinatorLog(node.topics, OFFSETS_TOPIC, reads)
         try:
             files.is_broken = True

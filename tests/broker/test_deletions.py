@@ -8,6 +8,7 @@ import pytest
 
 from kwire.broker import deletions
 from kwire.broker.deletions import Deletions
+from kwire.disk_lanes import LaneFull
 from storage.errors import DiskFailure
 from storage.segment import LogSegment
 from tests.support.batches import LaterJobs, run_now
@@ -91,6 +92,27 @@ async def test_a_few_files_are_one_job_and_jobs_follow_each_other(tmp_path: Path
     jobs.run()
     await until(lambda: files.deleted_files == deletions.FILES_PER_JOB + 1)
     assert left(tmp_path) == 0
+    files.close()
+
+
+@in_loop
+async def test_files_that_a_full_lane_does_not_take_are_deleted_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deletions, "RETRY_SECONDS", 0.001)
+    refused: list[object] = []
+
+    def lane(job: Callable[[], None]) -> None:
+        if len(refused) < 2:
+            refused.append(job)
+            raise LaneFull("no place")
+        job()
+
+    files = Deletions(ManualClock(), lane)
+    files.add(removed(tmp_path, 3), 0)
+    assert (left(tmp_path), len(files)) == (3, 3)
+    await until(lambda: files.deleted_files == 3)
+    assert (left(tmp_path), len(files), files.failures) == (0, 0, 0)
     files.close()
 
 

@@ -14,6 +14,7 @@ from kwire.broker import moves as moves_module
 from kwire.broker.moves import Moves
 from kwire.broker.partition import Partition
 from kwire.broker.partition.sync_rounds import SyncRounds
+from kwire.disk_lanes import DiskLanes
 from kwire.errors import ErrorCode, KafkaError
 from storage import copy_round, moving
 from storage.batch import check_batch
@@ -35,7 +36,7 @@ THEN_MS = 1_600_000_000_000
 async def started(tmp_path: Path, *settings: str, files: Files | None = None) -> AsyncIterator[QuietNode]:
     """A node with the directories a and b, whose partitions are synced by real rounds."""
     files = files or Files()
-    rounds = SyncRounds(files, [str(tmp_path / "a"), str(tmp_path / "b")])
+    rounds = SyncRounds(files, [str(tmp_path / "a"), str(tmp_path / "b")], DiskLanes().sync)
     with QuietNode(tmp_path / "a", *settings, files=files, syncs=rounds, more_dirs=[tmp_path / "b"]) as node:
         yield node
         await node.moves.close()

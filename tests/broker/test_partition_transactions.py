@@ -265,10 +265,10 @@ async def test_records_of_an_open_transaction_can_be_deleted(node: QuietNode) ->
     producer.send(4)
     append_plain(partition)
     # Kafka's bound is the high watermark.
-    assert await delete_records([Deletion(partition, 3)], 10) == [3]
+    assert await delete_records([Deletion(partition, 3)], 10, node.lanes.settle) == [3]
     assert (partition.last_stable_offset, partition.high_watermark) == (3, 6)
     assert committed(partition, 3) == ([], [])
-    assert await delete_records([Deletion(partition, -1)], 10) == [6]
+    assert await delete_records([Deletion(partition, -1)], 10, node.lanes.settle) == [6]
     assert partition.last_stable_offset == 6
     append_plain(partition)
     assert partition.last_stable_offset == 6

@@ -11,6 +11,7 @@ import pytest
 from kwire.broker.partition import Partition, maintenance
 from kwire.broker.record_deletion import HIGH_WATERMARK, Deletion, delete_records
 from kwire.broker.retention import Retention
+from kwire.disk_lanes import DiskLanes
 from kwire.errors import ErrorCode, KafkaError
 from storage.batch import check_batch
 from storage.errors import OffsetOutOfRange
@@ -23,6 +24,7 @@ from tests.support.partition_log import log_of
 from tests.support.simulated_disk import SimulatedDisk, SimulatedFiles
 
 WAIT_SECONDS = 10.0
+LANES = DiskLanes()
 
 
 def append(partition: Partition, count: int = 1, size_bytes: int = 10) -> None:
@@ -31,7 +33,7 @@ def append(partition: Partition, count: int = 1, size_bytes: int = 10) -> None:
 
 
 async def delete(partition: Partition, offset: int, timeout_seconds: float = WAIT_SECONDS) -> int | ErrorCode:
-    (outcome,) = await delete_records([Deletion(partition, offset)], timeout_seconds)
+    (outcome,) = await delete_records([Deletion(partition, offset)], timeout_seconds, LANES.settle)
     return outcome.code if isinstance(outcome, KafkaError) else outcome
 
 
@@ -240,6 +242,7 @@ async def test_each_partition_is_judged_on_its_own(node: QuietNode) -> None:
             Deletion(topic.partitions[2], HIGH_WATERMARK),
         ],
         WAIT_SECONDS,
+        node.lanes.settle,
     )
     assert [one.code if isinstance(one, KafkaError) else one for one in outcomes] == [
         2,

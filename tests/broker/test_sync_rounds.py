@@ -11,6 +11,7 @@ import pytest
 
 from kwire.broker.partition import Partition, sync_rounds
 from kwire.broker.partition.sync_rounds import SyncRounds
+from kwire.disk_lanes import DiskLanes
 from kwire.errors import ErrorCode, KafkaError
 from kwire.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from storage.batch import check_batch
@@ -79,7 +80,7 @@ class World:
 @asynccontextmanager
 async def made_world(directory: Path, *settings: str) -> AsyncIterator[World]:
     disk = SlowDisk()
-    rounds = SyncRounds(disk, [str(directory)])
+    rounds = SyncRounds(disk, [str(directory)], DiskLanes().sync)
     with QuietNode(directory, *settings, files=disk, syncs=rounds) as node:
         try:
             yield World(node, disk, rounds)

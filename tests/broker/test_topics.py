@@ -17,6 +17,7 @@ from kwire.metastore import Change
 from storage.batch import check_batch
 from storage.errors import StorageError
 from storage.format import CREATE_TIME, LOG_APPEND_TIME
+from storage.log_deletion import LogDeletion
 from tests.support.batches import make_batch
 from tests.support.faulty_files import FaultyFiles
 from tests.support.node import QuietNode, SyncAtOnce, in_loop
@@ -441,7 +442,7 @@ async def test_stored_setting_that_cannot_be_is_named_at_the_start(node: QuietNo
     value = {"id": bytes(16).hex(), "partitions": 1, "configs": {"segment.bytes": "1000"}}
     await node.metastore.commit([Change("topics/spoilt", value, 0)])
     with pytest.raises(ValueError, match=r"topic spoilt .*1000 for configuration segment\.bytes"):
-        Topics(node.metastore, node.store, node.config, node.clock, 1, SyncAtOnce(node.files))
+        Topics(node.metastore, node.store, node.config, node.clock, 1, SyncAtOnce(node.files), node.lanes)
 
 
 @in_loop
@@ -452,13 +453,13 @@ async def test_loop_gets_its_turn_while_a_wide_topic_is_deleted(
     topic = await node.create("t", 9)
     left: list[int] = []
     deleted: list[int] = []
-    delete_log = node.store.delete_log
+    begin_deletion = node.store.begin_deletion
 
-    def watched(name: str, partition: int) -> None:
-        delete_log(name, partition)
+    def watched(name: str, partition: int) -> list[LogDeletion]:
         deleted.append(partition)
+        return begin_deletion(name, partition)
 
-    monkeypatch.setattr(node.store, "delete_log", watched)
+    monkeypatch.setattr(node.store, "begin_deletion", watched)
     deleting = asyncio.ensure_future(node.topics.delete(topic))
     while not deleting.done():
         left.append(9 - len(deleted))

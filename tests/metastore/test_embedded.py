@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from kwire.disk_lanes import DiskLanes
 from kwire.metastore import Change, Conflict, EmbeddedMetaStore, embedded
 from kwire.metastore.interface import ABSENT
 from storage.errors import DiskFailure, StorageFailed
@@ -30,7 +31,9 @@ class Stores:
 
     def open(self, files: Files | None = None) -> EmbeddedMetaStore:
         self.close()
-        self._open.append(EmbeddedMetaStore(Journal.open(str(self.path), files or UnsyncedFiles())))
+        self._open.append(
+            EmbeddedMetaStore(Journal.open(str(self.path), files or UnsyncedFiles()), DiskLanes().metadata)
+        )
         return self._open[-1]
 
     def close(self) -> None:

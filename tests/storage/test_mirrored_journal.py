@@ -2,12 +2,12 @@
 
 import errno
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 
 import pytest
 
+from kwire.disk_lanes import DiskLanes
 from storage.errors import DiskFailure, JournalDamaged, StorageFailed
 from storage.files import Files
 from storage.journal import salvage
@@ -145,13 +145,15 @@ def test_after_a_failed_sync_of_either_copy_nothing_is_taken(after: int) -> None
 
 
 def test_both_copies_are_synced_when_a_thread_helps(tmp_path: Path) -> None:
-    executor = ThreadPoolExecutor(1)
+    lane = DiskLanes().mirror
     journal = MirroredJournal.open(
-        str(tmp_path / "journal"), str(tmp_path / "mirror"), UnsyncedFiles(), number_of, executor
+        str(tmp_path / "journal"), str(tmp_path / "mirror"), UnsyncedFiles(), number_of, lane
     )
     for commit in COMMITS:
         journal.append([commit])
     journal.close()
+    lane.close()
+    assert lane.jobs == len(COMMITS)
     assert (tmp_path / "journal").read_bytes() == (tmp_path / "mirror").read_bytes()
 
 

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from random import Random
@@ -11,6 +12,7 @@ import pytest
 
 from storage.errors import DataDirectoryLocked, DiskFailure, StorageError, StorageFailed
 from storage.files import Files
+from storage.folder_removal import FOLDERS_PER_JOB
 from storage.partition_metadata import encode_topic_id, partition_folder
 from storage.settings import LogSettings
 from storage.store import LogStore
@@ -481,6 +483,28 @@ def test_many_deletions_take_one_thread(tmp_path: Path) -> None:
         store.delete_log("orders", partition)
     assert len(jobs.jobs) == 1
     jobs.run()
+    assert list(tmp_path.glob("*.deleted")) == []
+    store.close()
+
+
+def test_folders_that_a_full_lane_does_not_take_go_with_the_next_try(tmp_path: Path) -> None:
+    is_full = False
+
+    def lane(job: Callable[[], None]) -> None:
+        if is_full:
+            raise RuntimeError("the queue is full")
+        job()
+
+    store = LogStore(str(tmp_path), Files(), lane)
+    store.lock()
+    for partition in range(FOLDERS_PER_JOB + 2):
+        append(store.open_log("orders", partition, ID, SETTINGS))
+    is_full = True
+    for partition in range(FOLDERS_PER_JOB + 2):
+        store.delete_log("orders", partition)
+    assert len(list(tmp_path.glob("*.deleted"))) == FOLDERS_PER_JOB + 2
+    is_full = False
+    store.removal.retry()
     assert list(tmp_path.glob("*.deleted")) == []
     store.close()
 

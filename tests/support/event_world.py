@@ -21,6 +21,7 @@ from kwire.broker.store.commit import Outcome, Stored
 from kwire.broker.store.event_store import EventDraft, EventStore
 from kwire.broker.topics import EVENTS_TOPIC, NewTopic, Topic, Topics
 from kwire.config import load
+from kwire.disk_lanes import DiskLanes
 from kwire.errors import KafkaError, StreamError
 from kwire.metastore import EmbeddedMetaStore
 from storage.batch import Record, build_batch, check_batch
@@ -130,6 +131,7 @@ class EventWorld:
     def in_loop(self, life: Coroutine[Any, Any, None]) -> None:
         """Run one life, which may end in the middle of any call."""
         self.jobs: list[Callable[[], None]] = []
+        self.lanes = DiskLanes()
         with asyncio.Runner() as runner:
             runner.get_loop().set_exception_handler(self.note_problem)
             with suppress(Crashed):
@@ -137,6 +139,7 @@ class EventWorld:
             # Those who still wait are gone with the process.
             for task in asyncio.all_tasks(runner.get_loop()):
                 task.cancel()
+            self.lanes.close()
         if self.problems:
             raise self.problems[0]
 
@@ -157,9 +160,11 @@ class EventWorld:
         self.files = SimulatedFiles(self.disk)
         self.store = LogDirectories([DATA_DIR], self.files, self._later)
         self.store.lock()
-        self.metastore = ThreadlessMetaStore(Journal.open(f"{DATA_DIR}/metastore.journal", self.files))
+        self.metastore = ThreadlessMetaStore(
+            Journal.open(f"{DATA_DIR}/metastore.journal", self.files), self.lanes.metadata
+        )
         self.syncs = SomeSyncs(self)
-        self.topics = Topics(self.metastore, self.store, self.config, ManualClock(), self.life, self.syncs)
+        self.topics = Topics(self.metastore, self.store, self.config, ManualClock(), self.life, self.syncs, self.lanes)
         check = self.store.check(self.topics.catalogue.folder_ids(), self.topics.deletion_notes.all())
         assert not check.report.unknown
         check.settle(is_all_online=True)

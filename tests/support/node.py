@@ -46,6 +46,7 @@ from kwire.coordinator.transaction.coordinator import TransactionCoordinator
 from kwire.coordinator.transaction.marker_writing import Markers
 from kwire.coordinator.transaction.settings import TransactionSettings
 from kwire.coordinator.web_groups import WebGroups
+from kwire.disk_lanes import DiskLanes
 from kwire.handlers import HANDLERS
 from kwire.handlers.context import Context, Held, NodeFacts, Services
 from kwire.metastore import EmbeddedMetaStore
@@ -165,9 +166,13 @@ class QuietNode:
     def _open(self) -> None:
         self.store = LogDirectories([str(path) for path in self.config.log.data_dirs], self.files, run_now)
         self.store.lock()
-        self.metastore = EmbeddedMetaStore(Journal.open(str(self.directory / "metastore.journal"), self.files))
+        self.lanes = DiskLanes()
+        journal = Journal.open(str(self.directory / "metastore.journal"), self.files)
+        self.metastore = EmbeddedMetaStore(journal, self.lanes.metadata)
         self.configs = DynamicConfigs(self.metastore, self.config)
-        self.topics = Topics(self.metastore, self.store, self.configs.config, self.clock, self._starts, self._syncs)
+        self.topics = Topics(
+            self.metastore, self.store, self.configs.config, self.clock, self._starts, self._syncs, self.lanes
+        )
         self.configs.listen(self.topics.reconfigure)
         self.definitions = GroupDefinitions(self.metastore)
         self.groups = GroupCoordinator(
@@ -193,7 +198,7 @@ class QuietNode:
             coordinator_epoch=self._starts,
         )
         self.web_groups = WebGroups(self.groups, self.definitions, self.topics, self.clock)
-        self.cold_reads = ColdReads()
+        self.cold_reads = ColdReads(self.lanes.read)
         self.store.cordoned_dirs = self.configs.config.log.cordoned_dirs
         self.moves = Moves(self.topics, self.store, self.configs.config.log.move_bytes_per_second_max)
         self.services = Services(
@@ -242,6 +247,7 @@ class QuietNode:
         self.transactions.close()
         self.groups.close()
         self.cold_reads.close()
+        self.lanes.close()
         self.store.close()
         self.metastore.close()
 

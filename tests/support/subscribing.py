@@ -17,6 +17,7 @@ from kwire.broker.subscriptions.subscription import SubscribeOptions, Subscripti
 from kwire.broker.subscriptions.turns import Timer
 from kwire.broker.topics import Topic
 from kwire.config.bridge import RoomsConfig
+from kwire.disk_lanes import DiskLanes
 from storage.batch import build_batch, check_batch
 from tests.support.clock import ManualClock
 from tests.support.node import QuietNode
@@ -83,7 +84,7 @@ class SlowDisk(ColdReads):
     """What waits for the disk waits for `finish`."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(DiskLanes().read)
         self.waiting: list[tuple[Callable[[], None], Callable[[BaseException | None], None]]] = []
 
     def begin(self, warm_up: Callable[[], None], done: Callable[[BaseException | None], None]) -> None:

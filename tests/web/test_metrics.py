@@ -253,7 +253,7 @@ async def collected(node: QuietNode, server_metrics: ServerMetrics | None = None
 def keepers_of(node: QuietNode) -> Keepers:
     config, worker = node.config.log, WorkerProcess()
     return Keepers(
-        syncs=SyncRounds(node.files, node.store.data_dirs),
+        syncs=SyncRounds(node.files, node.store.data_dirs, node.lanes.sync),
         upkeep=Upkeep(node.topics, node.clock, config.producer_id_expiration_ms, config.open_max),
         retention=Retention(
             node.topics, node.clock, run_now, config.retention_check_interval_ms, node.store, node.files
@@ -282,6 +282,22 @@ async def test_fetch_sessions_are_counted(tmp_path: Path) -> None:
             for name in ("s", "_partitions", "_evictions")
         ]
         assert values == [1, 2, 1]
+
+
+@in_loop
+async def test_disk_lanes_are_counted_each_by_its_name(tmp_path: Path) -> None:
+    with QuietNode(tmp_path) as node:
+        await node.create("t")
+        await node.lanes.survey.run(lambda: None)
+        families = await collected(node)
+        values = {
+            name: {sample.labels["lane"]: sample.value for sample in families[f"kwire_storage_lane_{name}"].samples}
+            for name in ("queue_length", "jobs", "refusals", "seconds_max")
+        }
+        assert all(list(lanes) == [lane.name for lane in node.lanes.all] for lanes in values.values())
+        assert (values["jobs"]["metadata"], values["jobs"]["read"]) == (1, 0)
+        assert values["seconds_max"]["metadata"] > 0
+        assert sum(values["queue_length"].values()) == sum(values["refusals"].values()) == 0
 
 
 @in_loop

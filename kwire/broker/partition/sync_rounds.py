@@ -12,11 +12,11 @@ import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import islice
-from queue import SimpleQueue
-from threading import Thread
 
 from kwire.broker.partition.partition import Partition
+from kwire.disk_lanes import Lane
 from storage.errors import DiskFailure, FileSystemFailed, StorageFailed
 from storage.files import Files
 from storage.syncing import LogSync, Synced, sync_each
@@ -39,17 +39,21 @@ class SyncRounds:
     """Called from the event loop. `rounds` and `files` count what was done, `longest_seconds` is the longest round."""
 
     def __init__(
-        self, files: Files, data_dirs: Sequence[str], all_open: Callable[[], Iterable[Partition]] = tuple
+        self,
+        files: Files,
+        data_dirs: Sequence[str],
+        lane: Lane,
+        all_open: Callable[[], Iterable[Partition]] = tuple,
     ) -> None:
-        """`all_open` are the partitions that a failed sync of a whole file system may have harmed."""
+        """`lane` runs the rounds and is closed with them.
+
+        `all_open` are the partitions that a failed sync of a whole file system may have harmed.
+        """
         self._files = files
         self._data_dirs = tuple(data_dirs)
         self._all_open = all_open
         self._loop = asyncio.get_running_loop()
-        # Not an executor: a round is handed over in a third of the time.
-        self._jobs: SimpleQueue[list[LogSync] | None] = SimpleQueue()
-        self._thread = Thread(target=self._work, name="sync", daemon=True)
-        self._thread.start()
+        self._lane = lane
         # In the order in which they asked; a set would do if it kept one.
         self._dirty: dict[Partition, None] = {}
         self._running: dict[LogSync, tuple[Partition, int]] = {}
@@ -89,8 +93,7 @@ class SyncRounds:
         if self._look is not None:
             self._look.cancel()
         self._is_closed = True
-        self._jobs.put(None)
-        self._thread.join(CLOSE_SECONDS)
+        self._lane.close(CLOSE_SECONDS)
 
     def _begin(self) -> None:
         if self._is_closed:  # what is dirty is synced when its log is closed
@@ -118,7 +121,7 @@ class SyncRounds:
         self._began_at = self._loop.time()
         if self._look is None:
             self._look = self._loop.call_later(LOOK_SECONDS, self._look_after)
-        self._jobs.put(list(self._running))
+        self._lane.submit(partial(self._run_round, list(self._running)))
 
     def _delay(self, partition: Partition, error: DiskFailure) -> None:
         """Out of descriptors. Nothing is lost: a later round answers waiting callers, within their time-outs."""
@@ -135,24 +138,23 @@ class SyncRounds:
         partition.give_up_after(int((now - self._delayed.setdefault(partition, now)) * 1000))
         self._loop.call_later(RETRY_SECONDS, self.add, partition)
 
-    def _work(self) -> None:
-        """The thread: does what it is given, one round after the other, until it is given nothing."""
-        while (syncs := self._jobs.get()) is not None:
-            left = dict.fromkeys(syncs)
-            done: list[Synced] = []
-            told_at = time.monotonic()
-            try:
-                for sync, failure in sync_each(self._files, self._data_dirs, syncs):
-                    del left[sync]
-                    done.append((sync, failure))
-                    if left and time.monotonic() - told_at >= TELL_SECONDS:
-                        self._tell(done, is_over=False)
-                        done, told_at = [], time.monotonic()
-            except Exception as error:
-                # Whatever it was, nobody may believe that these records are safe.
-                log.exception("a sync round failed")
-                done += [(sync, StorageFailed(f"sync: {error}")) for sync in left]
-            self._tell(done, is_over=True)
+    def _run_round(self, syncs: Sequence[LogSync]) -> None:
+        """In the sync lane: one round."""
+        left = dict.fromkeys(syncs)
+        done: list[Synced] = []
+        told_at = time.monotonic()
+        try:
+            for sync, failure in sync_each(self._files, self._data_dirs, syncs):
+                del left[sync]
+                done.append((sync, failure))
+                if left and time.monotonic() - told_at >= TELL_SECONDS:
+                    self._tell(done, is_over=False)
+                    done, told_at = [], time.monotonic()
+        except Exception as error:
+            # Whatever it was, nobody may believe that these records are safe.
+            log.exception("a sync round failed")
+            done += [(sync, StorageFailed(f"sync: {error}")) for sync in left]
+        self._tell(done, is_over=True)
 
     def _tell(self, done: list[Synced], *, is_over: bool) -> None:
         with suppress(RuntimeError):  # the loop is gone, and everybody who waited with it

@@ -184,7 +184,7 @@ class RoomCleanup:
         """Delete those of them that had no event either, with one commit."""
         if not candidates:
             return
-        written = await asyncio.to_thread(lambda: [self._written_ms(one.path) for one in candidates])
+        written = await self._topics.lanes.survey.run(lambda: [self._written_ms(one.path) for one in candidates])
         idle = dict[Topic, _Candidate]()
         for one, written_ms in zip(candidates, written, strict=True):
             if written_ms <= limit_ms and not self._is_in_use(one.name):

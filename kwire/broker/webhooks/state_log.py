@@ -13,7 +13,9 @@ from typing import Any, Protocol
 import msgspec
 
 from kwire.broker.catalogue import WEBHOOKS_TOPIC
+from kwire.broker.cold_reads import ColdReads
 from kwire.broker.coordinator_log import CoordinatorLog
+from kwire.broker.internal_records import Paused
 from kwire.broker.internal_topics import webhooks_topic
 from kwire.broker.partition import Partition, code_of
 from kwire.broker.topics import NewTopic, Topics
@@ -32,6 +34,9 @@ PAUSE_SECONDS = 5.0
 # Records of several webhooks share a batch up to so many, which takes some milliseconds; then others get their turn.
 BATCH_RECORDS = 250
 PORTION_PAUSE_SECONDS = 0.02
+# While stored records are read from the disk, and after how many of them other work has its turn.
+READ_PAUSE_SECONDS = 0.005
+RECORDS_PER_TURN = 500
 # A stop waits so long for the disk.
 SETTLE_SECONDS = 10.0
 SHARD = 0
@@ -95,11 +100,11 @@ class NoStateLog:
 class TopicStateLog:
     """Called from the event loop."""
 
-    def __init__(self, topics: Topics, clock: Clock, call_later: CallLater) -> None:
+    def __init__(self, topics: Topics, clock: Clock, call_later: CallLater, cold_reads: ColdReads) -> None:
         self._topics = topics
         self._clock = clock
         self._call_later = call_later
-        self._log = CoordinatorLog(topics, WEBHOOKS_TOPIC)
+        self._log = CoordinatorLog(topics, WEBHOOKS_TOPIC, cold_reads)
         # Whose changes are to be taken; keys of those that are gone.
         self._noted: dict[Consumer, None] = {}
         self._forgotten: dict[str, list[Key]] = {}
@@ -109,7 +114,14 @@ class TopicStateLog:
 
     async def open(self) -> Stored:
         stored: Stored = {}
-        for raw_key, raw_value in self._log.plain_records(SHARD):
+        for number, one in enumerate(self._log.replay(SHARD), start=1):
+            if isinstance(one, Paused):
+                await asyncio.sleep(READ_PAUSE_SECONDS)
+            elif number % RECORDS_PER_TURN == 0:
+                await asyncio.sleep(0)
+            if not isinstance(one, tuple):
+                continue
+            raw_key, raw_value = one
             webhook_id, *parts = _decode(raw_key)
             records = stored.setdefault(webhook_id, {})
             if raw_value is None:

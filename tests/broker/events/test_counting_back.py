@@ -13,6 +13,7 @@ from kwire.broker.events import counting_back
 from kwire.broker.events.counting_back import offset_of_last
 from kwire.broker.events.reading import read_events
 from kwire.broker.partition import Partition
+from kwire.disk_lanes import DiskLanes
 from storage.quarantine import Quarantine
 from tests.support.batches import make_batch
 from tests.support.effort import examples
@@ -28,7 +29,7 @@ TRANSACTIONS = st.tuples(ENDS, st.lists(st.integers(1, 8), max_size=3))
 
 
 async def last(partition: Partition, count: int) -> int:
-    cold_reads = ColdReads()
+    cold_reads = ColdReads(DiskLanes().read)
     try:
         return await offset_of_last(partition, count, cold_reads)
     finally:
@@ -57,7 +58,7 @@ def test_as_many_events_as_were_asked_for_begin_there(
 
 
 async def _check(partition: Partition, counts: list[int]) -> None:
-    cold_reads = ColdReads()
+    cold_reads = ColdReads(DiskLanes().read)
     oldest = partition.log_start_offset
     everything = [one.offset for one in await read_events(partition, oldest, 10_000, cold_reads)]
     for count in counts:

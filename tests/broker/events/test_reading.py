@@ -23,6 +23,7 @@ from kwire.broker.events.reading import (
     read_events,
 )
 from kwire.broker.partition import Partition
+from kwire.disk_lanes import DiskLanes
 from kwire.errors import ErrorCode, KafkaError, OffsetOutOfRange
 from storage.batch import BatchHeader, Record, build_batch, parse_header
 from storage.batch_writing import varint
@@ -554,7 +555,7 @@ def test_pages_that_never_stay_are_read_in_the_end(tmp_path: Path) -> None:
 
 def read_range(partition: Partition, offset: int, count_max: int, **how: int) -> list[int]:
     async def read() -> list[Event]:
-        cold_reads = ColdReads()
+        cold_reads = ColdReads(DiskLanes().read)
         try:
             return await asyncio.wait_for(read_events(partition, offset, count_max, cold_reads, **how), 10)
         finally:

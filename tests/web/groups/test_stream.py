@@ -336,7 +336,7 @@ async def test_what_retention_took_is_a_gap(tmp_path: Path) -> None:
         await port.post("/g/offsets/commit", {"partition_id": 0, "offset": 1})
         topic = port.node.topics.get("t")
         assert topic is not None
-        assert await delete_records([Deletion(topic.partitions[0], 3)], WAIT_TIMEOUT_S) == [3]
+        assert await delete_records([Deletion(topic.partitions[0], 3)], WAIT_TIMEOUT_S, port.node.lanes.settle) == [3]
         async with port.stream("g", await port.join("g")) as lines:
             gap = await lines.control("gap")
             assert (gap["from_offset"], gap["to_offset"], gap["reason"]) == (1, 2, "retention")
