@@ -24,9 +24,7 @@ from storage.errors import (
     UnsupportedMagic,
 )
 from storage.format import (
-    ABORT,
     ATTRIBUTES_POSITION,
-    COMMIT,
     COMPRESSION_MASK,
     CONTROL_BIT,
     CRC_POSITION,
@@ -56,9 +54,6 @@ Headers = Sequence[tuple[str, bytes | None]]
 _CRC: Final = struct.Struct(">I")
 _ATTRIBUTES: Final = struct.Struct(">h")
 _TIMESTAMP: Final = struct.Struct(">q")
-_MARKER_VERSION: Final = 0
-_MARKER_KEY: Final = struct.Struct(">hh")
-_MARKER_VALUE: Final = struct.Struct(">hi")
 
 # A varint of 64 bits takes at most ten bytes.
 _VARINT_BYTES_MAX: Final = 10
@@ -245,23 +240,6 @@ def build_batch(
     batch[HEADER_BYTES:] = payload
     _CRC.pack_into(batch, CRC_POSITION, crc32c(memoryview(batch)[CRC_START:]))
     return batch
-
-
-def build_marker(
-    producer_id: int, producer_epoch: int, coordinator_epoch: int, is_commit: bool, timestamp_ms: int
-) -> bytes:
-    """The control batch that ends a transaction."""
-    key = _MARKER_KEY.pack(_MARKER_VERSION, COMMIT if is_commit else ABORT)
-    value = _MARKER_VALUE.pack(_MARKER_VERSION, coordinator_epoch)
-    return bytes(
-        build_batch(
-            [Record(key, value, timestamp_ms)],
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            is_control=True,
-            is_transactional=True,
-        )
-    )
 
 
 def _put_record(body: bytearray, record: Record, timestamp_delta: int, offset_delta: int) -> None:
