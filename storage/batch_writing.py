@@ -26,10 +26,10 @@ from storage.format import (
     NO_SEQUENCE,
     NONE,
 )
+from storage.records import NULL, put_varint
 
 _CRC: Final = struct.Struct(">I")
-# The zigzag number -1: the length of a key or value that is null.
-_NULL: Final = b"\x01"
+_NULL: Final = bytes((NULL,))
 # Lengths below this are looked up, larger ones are made.
 _KNOWN_LENGTHS: Final = 4096
 # What a record takes around its tail at most: its length, attributes, time and number.
@@ -37,12 +37,8 @@ _AROUND_TAIL_BYTES: Final = 5 + 1 + 1 + 5
 
 
 def _made_varint(value: int) -> bytes:
-    value <<= 1
     out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
+    put_varint(out, value)
     return bytes(out)
 
 
