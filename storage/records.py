@@ -78,6 +78,22 @@ def put_varint(out: bytearray, value: int) -> None:
     put_number(out, (value << 1) ^ (value >> 63))
 
 
+def _encoded(value: int) -> bytes:
+    out = bytearray()
+    put_varint(out, value)
+    return bytes(out)
+
+
+# Most lengths, counts and deltas are below this: they are looked up.
+SMALL_COUNT: Final = 4096
+SMALL_VARINTS: Final = tuple(_encoded(value) for value in range(SMALL_COUNT))
+
+
+def varint(value: int) -> bytes:
+    """A length, a count or a delta, as it is written."""
+    return SMALL_VARINTS[value] if 0 <= value < SMALL_COUNT else _encoded(value)
+
+
 def record_heads(body: bytes, position: int, end: int) -> Iterator[RecordHead]:
     """The head of each record from ``position`` to ``end``, where one has to end; raises :class:`CorruptBatch`."""
     try:
