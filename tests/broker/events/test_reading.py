@@ -26,7 +26,7 @@ from kwire.broker.partition import Partition
 from kwire.disk_lanes import DiskLanes
 from kwire.errors import ErrorCode, KafkaError, OffsetOutOfRange
 from storage.batch import BatchHeader, Record, build_batch, parse_header
-from storage.batch_writing import varint
+from storage.records import varint
 from storage.files import Files
 from storage.format import GZIP, HEADER_BYTES, LZ4, NONE, SNAPPY, ZSTD
 from storage.quarantine import Quarantine
