@@ -33,7 +33,9 @@ def answer_of(coordinator: Coordinator, command: Command[A], shape: Callable[[A]
 
     Most heartbeats are answered within the call; they never cost a future.
     """
-    return answer_from(lambda reply: coordinator.ask(command, reply), shape)
+    slot = _Slot(shape)
+    coordinator.ask(command, slot.put)
+    return slot.take()
 
 
 def answer_from(ask: Callable[[Callable[[A], None]], None], shape: Callable[[A], R]) -> R | Awaitable[R]:
