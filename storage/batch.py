@@ -214,10 +214,14 @@ def build_batch(
     """One batch holding ``records`` at consecutive offsets."""
     if not records:
         raise ValueError("a batch holds at least one record")
-    base_timestamp = records[0].timestamp_ms
-    body = bytearray()
+    base_timestamp = max_timestamp = records[0].timestamp_ms
+    parts: list[bytes] = []
     for offset_delta, record in enumerate(records):
-        _put_record(body, record, record.timestamp_ms - base_timestamp, offset_delta)
+        timestamp = record.timestamp_ms
+        if timestamp > max_timestamp:
+            max_timestamp = timestamp
+        _put_record(parts, record, timestamp - base_timestamp, offset_delta)
+    body = b"".join(parts)
     payload = _compress(compression, body) if compression else body
     attributes = compression | (timestamp_type << 3)
     if is_transactional:
@@ -236,7 +240,7 @@ def build_batch(
         attributes,
         len(records) - 1,
         base_timestamp,
-        max(record.timestamp_ms for record in records),
+        max_timestamp,
         producer_id,
         producer_epoch,
         base_sequence,
@@ -264,34 +268,46 @@ def build_marker(
     )
 
 
-def _put_record(body: bytearray, record: Record, timestamp_delta: int, offset_delta: int) -> None:
-    inner = bytearray(1)  # record attributes: none are defined
-    _put_varint(inner, timestamp_delta)
-    _put_varint(inner, offset_delta)
-    _put_nullable(inner, record.key)
-    _put_nullable(inner, record.value)
-    _put_varint(inner, len(record.headers))
-    for key, value in record.headers:
-        _put_nullable(inner, key.encode())
-        _put_nullable(inner, value)
-    _put_varint(body, len(inner))
-    body += inner
+def _put_record(parts: list[bytes], record: Record, timestamp_delta: int, offset_delta: int) -> None:
+    key, value, _, headers, _ = record
+    # Attributes come first: none are defined.
+    fields = [b"\0", _varint(timestamp_delta), _varint(offset_delta)]
+    _put_nullable(fields, key)
+    _put_nullable(fields, value)
+    fields.append(_varint(len(headers)))
+    for name, header_value in headers:
+        _put_nullable(fields, name.encode())
+        _put_nullable(fields, header_value)
+    inner = b"".join(fields)
+    parts.append(_varint(len(inner)))
+    parts.append(inner)
 
 
-def _put_nullable(out: bytearray, data: bytes | None) -> None:
+def _put_nullable(fields: list[bytes], data: bytes | None) -> None:
     if data is None:
-        out.append(1)  # zigzag of -1
+        fields.append(b"\x01")  # zigzag of -1
         return
-    _put_varint(out, len(data))
-    out += data
+    fields.append(_varint(len(data)))
+    fields.append(data)
 
 
-def _put_varint(out: bytearray, value: int) -> None:
+def _encode_varint(value: int) -> bytes:
     value = (value << 1) ^ (value >> 63)
+    out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
         value >>= 7
     out.append(value)
+    return bytes(out)
+
+
+# Most lengths and deltas are small.
+_SMALL_VARINTS: Final = tuple(_encode_varint(value) for value in range(1024))
+
+
+def _varint(value: int) -> bytes:
+    """A zigzag number."""
+    return _SMALL_VARINTS[value] if 0 <= value < 1024 else _encode_varint(value)
 
 
 def read_records(view: BytesLike, budget_bytes: int) -> Iterator[Record]:

@@ -8,6 +8,7 @@
 """
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TypeVar
 
 from kwire.coordinator.asking import answer_of
@@ -35,16 +36,22 @@ R = TypeVar("R")
 
 
 def handle(context: Context, request: OffsetCommitRequest) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
-    def ask(offsets: list[OffsetToCommit], shape: Callable[[list[ErrorCode]], R]) -> R | Awaitable[R]:
-        command = CommitOffsets(
-            group_id=request.group_id,
-            generation_id=request.generation_id_or_member_epoch,
-            member_id=request.member_id,
-            group_instance_id=request.group_instance_id,
-            retention_time_ms=request.retention_time_ms,
-            knows_group_id_not_found=context.api_version >= FIRST_VERSION_OF_NOT_FOUND,
-            offsets=offsets,
-        )
-        return answer_of(context.services.groups, command, shape)
+    return commit(context, request.topics, API, partial(_ask, context, request))
 
-    return commit(context, request.topics, API, ask)
+
+def _ask(
+    context: Context,
+    request: OffsetCommitRequest,
+    offsets: list[OffsetToCommit],
+    shape: Callable[[list[ErrorCode]], R],
+) -> R | Awaitable[R]:
+    command = CommitOffsets(
+        group_id=request.group_id,
+        generation_id=request.generation_id_or_member_epoch,
+        member_id=request.member_id,
+        group_instance_id=request.group_instance_id,
+        retention_time_ms=request.retention_time_ms,
+        knows_group_id_not_found=context.api_version >= FIRST_VERSION_OF_NOT_FOUND,
+        offsets=offsets,
+    )
+    return answer_of(context.services.groups, command, shape)

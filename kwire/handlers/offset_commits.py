@@ -5,6 +5,7 @@ handled in turns, with one append for each OFFSETS_PER_COMMIT_MAX offsets.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from kwire.broker.chunking import ELEMENTS_PER_TURN, eager, next_turn, spread, spread_nested
@@ -77,12 +78,7 @@ def commit(context: Context, topics: Sequence[AskedTopic], api: CommitApi, ask: 
     response = api.response(topics=answers)
     if not resolution.offsets:
         return response
-
-    def shape(errors: list[ErrorCode]) -> Any:
-        _fill(resolution.places, errors)
-        return response
-
-    return ask(resolution.offsets, shape)
+    return ask(resolution.offsets, partial(_filled, response, resolution.places))
 
 
 async def _commit_in_turns(resolution: "_Resolution", topics: Sequence[AskedTopic], api: CommitApi, ask: Ask) -> Any:
@@ -139,6 +135,11 @@ class _Resolution:
             )
         )
         return place
+
+
+def _filled(response: R, places: Sequence[Any], errors: Sequence[ErrorCode]) -> R:
+    _fill(places, errors)
+    return response
 
 
 def _fill(places: Sequence[Any], errors: Sequence[ErrorCode]) -> None:

@@ -12,12 +12,13 @@
 
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TypeVar
 
+from kwire.broker.internal_records import Transaction
 from kwire.broker.topics import OFFSETS_TOPIC
 from kwire.coordinator.asking import answer_from
 from kwire.coordinator.group.commands import CommitOffsets, OffsetToCommit
-from kwire.coordinator.runtime import Transaction
 from kwire.coordinator.transaction.admissions import Entrance
 from kwire.errors import ErrorCode
 from kwire.handlers.context import Context
@@ -49,23 +50,28 @@ R = TypeVar("R")
 def handle(
     context: Context, request: TxnOffsetCommitRequest
 ) -> TxnOffsetCommitResponse | Awaitable[TxnOffsetCommitResponse]:
-    def ask(offsets: list[OffsetToCommit], shape: Callable[[list[ErrorCode]], R]) -> R | Awaitable[R]:
-        command = CommitOffsets(
-            group_id=request.group_id,
-            generation_id=request.generation_id_or_member_epoch,
-            member_id=request.member_id,
-            group_instance_id=request.group_instance_id,
-            knows_group_id_not_found=context.api_version >= FIRST_VERSION_OF_NOT_FOUND,
-            transaction=Transaction(request.producer_id, request.producer_epoch),
-            offsets=offsets,
-        )
+    return commit(context, request.topics, API, partial(_ask, context, request))
 
-        def shape_known(errors: list[ErrorCode]) -> R:
-            return shape([_error_for_version(context.api_version, error) for error in errors])
 
-        return answer_from(lambda reply: _commit(context, request, command, reply), shape_known)
-
-    return commit(context, request.topics, API, ask)
+def _ask(
+    context: Context,
+    request: TxnOffsetCommitRequest,
+    offsets: list[OffsetToCommit],
+    shape: Callable[[list[ErrorCode]], R],
+) -> R | Awaitable[R]:
+    command = CommitOffsets(
+        group_id=request.group_id,
+        generation_id=request.generation_id_or_member_epoch,
+        member_id=request.member_id,
+        group_instance_id=request.group_instance_id,
+        knows_group_id_not_found=context.api_version >= FIRST_VERSION_OF_NOT_FOUND,
+        transaction=Transaction(request.producer_id, request.producer_epoch),
+        offsets=offsets,
+    )
+    return answer_from(
+        partial(_commit, context, request, command),
+        lambda errors: shape([_error_for_version(context.api_version, error) for error in errors]),
+    )
 
 
 def _commit(
