@@ -118,6 +118,7 @@ class Node:
             log=CoordinatorLog(topics, OFFSETS_TOPIC, self._cold_reads),
             clock=clock,
             call_later=asyncio.get_running_loop().call_later,
+            call_soon=asyncio.get_running_loop().call_soon,
             settings=self._group_settings(topics),
             topics=CatalogueView(topics.catalogue),
             consumer_settings=DefinedGroups(definitions, ConfiguredGroups(self._configs)),

@@ -47,7 +47,7 @@ from storage.format import (
     TRANSACTIONAL_BIT,
     ZSTD,
 )
-from storage.records import NULL, put_varint, read_nullable, read_number, record_heads
+from storage.records import NULL, read_nullable, read_number, record_heads, varint
 
 BytesLike = bytes | bytearray | memoryview
 Headers = Sequence[tuple[str, bytes | None]]
@@ -207,10 +207,14 @@ def build_batch(
     """One batch holding ``records`` at consecutive offsets."""
     if not records:
         raise ValueError("a batch holds at least one record")
-    base_timestamp = records[0].timestamp_ms
-    body = bytearray()
+    base_timestamp = max_timestamp = records[0].timestamp_ms
+    parts: list[bytes] = []
     for offset_delta, record in enumerate(records):
-        _put_record(body, record, record.timestamp_ms - base_timestamp, offset_delta)
+        timestamp = record.timestamp_ms
+        if timestamp > max_timestamp:
+            max_timestamp = timestamp
+        _put_record(parts, record, timestamp - base_timestamp, offset_delta)
+    body = b"".join(parts)
     payload = _compress(compression, body) if compression else body
     attributes = compression | (timestamp_type << 3)
     if is_transactional:
@@ -229,7 +233,7 @@ def build_batch(
         attributes,
         len(records) - 1,
         base_timestamp,
-        max(record.timestamp_ms for record in records),
+        max_timestamp,
         producer_id,
         producer_epoch,
         base_sequence,
@@ -240,26 +244,30 @@ def build_batch(
     return batch
 
 
-def _put_record(body: bytearray, record: Record, timestamp_delta: int, offset_delta: int) -> None:
-    inner = bytearray(1)  # record attributes: none are defined
-    put_varint(inner, timestamp_delta)
-    put_varint(inner, offset_delta)
-    _put_nullable(inner, record.key)
-    _put_nullable(inner, record.value)
-    put_varint(inner, len(record.headers))
-    for key, value in record.headers:
-        _put_nullable(inner, key.encode())
-        _put_nullable(inner, value)
-    put_varint(body, len(inner))
-    body += inner
+def _put_record(parts: list[bytes], record: Record, timestamp_delta: int, offset_delta: int) -> None:
+    key, value, _, headers, _ = record
+    # Attributes come first: none are defined.
+    fields = [b"\0", varint(timestamp_delta), varint(offset_delta)]
+    _put_nullable(fields, key)
+    _put_nullable(fields, value)
+    fields.append(varint(len(headers)))
+    for name, header_value in headers:
+        _put_nullable(fields, name.encode())
+        _put_nullable(fields, header_value)
+    inner = b"".join(fields)
+    parts.append(varint(len(inner)))
+    parts.append(inner)
 
 
-def _put_nullable(out: bytearray, data: bytes | None) -> None:
+_NULL: Final = bytes((NULL,))
+
+
+def _put_nullable(fields: list[bytes], data: bytes | None) -> None:
     if data is None:
-        out.append(NULL)
+        fields.append(_NULL)
         return
-    put_varint(out, len(data))
-    out += data
+    fields.append(varint(len(data)))
+    fields.append(data)
 
 
 def read_records(view: BytesLike, budget_bytes: int) -> Iterator[Record]:

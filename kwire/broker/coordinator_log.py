@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterator, Sequence
 
+from kwire.broker.batch_validation import in_codec_of_topic
 from kwire.broker.cold_reads import ColdReads
 from kwire.broker.internal_records import (
     PAUSED,
@@ -35,7 +36,7 @@ class CoordinatorLog:
 
     def append(self, shard: int, records: Sequence[KeyValue], now_ms: int) -> int:
         """Append all records as one batch, through the same door as everybody; the offset behind them."""
-        return self._append(shard, build_batch([Record(key, value, now_ms) for key, value in records]))
+        return self._append(shard, build_batch([Record(key, value, now_ms) for key, value in records]), now_ms)
 
     def append_pending(self, shard: int, transaction: Transaction, records: Sequence[KeyValue], now_ms: int) -> int:
         """The same as part of a producer's transaction.
@@ -48,17 +49,18 @@ class CoordinatorLog:
             producer_epoch=transaction.producer_epoch,
             is_transactional=True,
         )
-        return self._append(shard, batch)
+        return self._append(shard, batch, now_ms)
 
     def append_marker(self, shard: int, transaction: Transaction, coordinator_epoch: int, is_commit: bool) -> int:
         """Append the end of a producer's transaction; the offset behind it."""
         partition = self._partition(shard)
         return partition.append_marker(*transaction, coordinator_epoch, is_commit).last_offset + 1
 
-    def _append(self, shard: int, batch: bytearray) -> int:
+    def _append(self, shard: int, batch: bytearray, now_ms: int) -> int:
         view = memoryview(batch)
         # It was made here just now: a client's batch would have to be checked, and must have a sequence.
-        return self._partition(shard).append(view, parse_header(view)).last_offset + 1
+        header = parse_header(view)
+        return self._partition(shard).append(view, header, now_ms, in_codec_of_topic).last_offset + 1
 
     def on_committed(self, shard: int, offset: int, call: OnReached) -> None:
         self._partition(shard).on_reached(offset, call)

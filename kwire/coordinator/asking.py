@@ -1,12 +1,13 @@
 """The one place where a coordinator's callback becomes something a handler can wait for."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any, Generic, Protocol, TypeVar
 
 from kwire.broker.chunking import next_turn
-from kwire.coordinator.runtime import Command
+from kwire.coordinator.coordinator import Coordinator
+from kwire.coordinator.decisions import Command
 from kwire.errors import ErrorCode, KafkaError
 
 # Groups, or transactional ids, that one request asks about in one turn of the loop; a request can name very many.
@@ -17,23 +18,14 @@ R = TypeVar("R")
 S = TypeVar("S")
 
 
-class Coordinator(Protocol):
-    """Of groups, or of transactions: each takes the commands of its own."""
-
-    @property
-    def shard_keys(self) -> Sequence[str]:
-        """For each shard a name that falls on it."""
-        ...
-
-    def ask(self, command: Any, reply: Callable[[Any], None]) -> None: ...
-
-
-def answer_of(coordinator: Coordinator, command: Command[A], shape: Callable[[A], R]) -> R | Awaitable[R]:
+def answer_of(coordinator: Coordinator[Any], command: Command[A], shape: Callable[[A], R]) -> R | Awaitable[R]:
     """Ask, and give the answer in the caller's shape: at once if it is already there, else as a future.
 
     Most heartbeats are answered within the call; they never cost a future.
     """
-    return answer_from(lambda reply: coordinator.ask(command, reply), shape)
+    slot = _Slot(shape)
+    coordinator.ask(command, slot.put)
+    return slot.take()
 
 
 def answer_from(ask: Callable[[Callable[[A], None]], None], shape: Callable[[A], R]) -> R | Awaitable[R]:
@@ -68,7 +60,7 @@ class HasError(Protocol):
 E = TypeVar("E", bound=HasError)
 
 
-async def every_shard(coordinator: Coordinator, command_for: Callable[[str], Command[E]]) -> list[E]:
+async def every_shard(coordinator: Coordinator[Any], command_for: Callable[[str], Command[E]]) -> list[E]:
     """What each shard says of all that it keeps. Raises KafkaError if one cannot: half a list would be a wrong one."""
     answers = []
     for shard_key in coordinator.shard_keys:

@@ -5,6 +5,9 @@ shard's state machine decides, and everything with an effect (the log, the clock
 
 Rules it keeps:
 - a record is applied only after it was appended, in the order of the log, so replay gives the same state;
+- independent commands (offset commits) of one loop turn share an append: the first of a shard is appended at once, the
+  others together at the end of the turn, or before another command of the shard is decided. Until then nothing of them
+  is applied. If they cannot be appended together, each is appended, or refused, on its own;
 - a reply leaves only when everything appended to its shard before it is committed, also the reply of a mere read, so
   nobody is told of a state that a crash could take back;
 - every command is answered exactly once;
@@ -20,11 +23,19 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
-from kwire.broker.internal_records import KeyValue as KeyValue
-from kwire.broker.internal_records import Paused, PendingRecord, Replayed, TransactionEnd
-from kwire.broker.internal_records import Transaction as Transaction
+from kwire.broker.internal_records import KeyValue, Paused, PendingRecord, Replayed, Transaction, TransactionEnd
 from kwire.broker.partition import code_of
 from kwire.clock import Clock
+from kwire.coordinator.decisions import (
+    Command,
+    DecodedMachine,
+    Moment,
+    Reply,
+    Result,
+    StateMachine,
+    TransactionalMachine,
+)
+from kwire.coordinator.sharding import Sharding
 from kwire.errors import ErrorCode, KafkaError
 from storage.errors import InvalidProducerEpoch, StorageError
 
@@ -36,94 +47,12 @@ REPLAY_TURN_SECONDS = 0.005
 REPLAY_PAUSE_SECONDS = 0.005
 # Commands of one shard that wait for an answer (joins, syncs); more are told to come back.
 WAITING_COMMANDS_MAX = 100_000
-# Names whose shard is remembered, if they are not longer than this: Java's hash takes Python a while.
-REMEMBERED_NAMES_MAX = 20_000
-REMEMBERED_NAME_CHARACTERS_MAX = 128
-# Names tried for each shard until one falls on it, many times what is ever needed.
-KEYS_PER_SHARD_MAX = 1_000
+# Records of the decisions of one loop turn that are appended to a shard as one batch.
+DEFERRED_RECORDS_MAX = 1_000
 
 A = TypeVar("A")
-Answer_co = TypeVar("Answer_co", covariant=True)
 # Told once, with what came in the way or None.
 Done = Callable[[KafkaError | None], None]
-
-
-class Command(Protocol[Answer_co]):
-    """What a client, or a deadline, wants. Compared by identity; the runtime knows where the answer goes."""
-
-    def refused(self, error: ErrorCode) -> Answer_co:
-        """The answer that says only that this error came in the way."""
-        ...
-
-
-class Moment(NamedTuple):
-    """The time at which a decision is taken."""
-
-    steady_ms: int  # only grows; deadlines are measured by it
-    wall_ms: int  # the time of day; what is written into records
-
-
-class Reply(NamedTuple):
-    command: Command[Any]
-    answer: Any
-
-
-class Result:
-    """What a decision wants to happen: records to append, and what follows from them.
-
-    Answers are given, and effects carried out, once the records are committed. Of a decision whose records cannot be
-    appended nothing happens.
-    """
-
-    __slots__ = ("decided_anew", "effects", "records", "replies", "transaction")
-
-    def __init__(self) -> None:
-        self.records: list[KeyValue] = []
-        # Whose transaction the records are part of, all of them or none.
-        self.transaction: Transaction | None = None
-        self.replies: list[Reply] = []
-        self.effects: list[Any] = []
-        self.decided_anew: list[Command[Any]] = []
-
-    def reply(self, command: Command[A], answer: A) -> None:
-        self.replies.append(Reply(command, answer))
-
-    def refuse(self, command: Command[Any], error: ErrorCode) -> None:
-        self.replies.append(Reply(command, command.refused(error)))
-
-    def decide_anew(self, command: Command[Any]) -> None:
-        """Put a command that waits for its answer to the machine again, as soon as the records are applied."""
-        self.decided_anew.append(command)
-
-
-class StateMachine(Protocol):
-    """One shard's state. `step` may change only what a restart may forget; the rest changes in `apply`."""
-
-    def step(self, command: Any, moment: Moment) -> Result: ...
-
-    def apply(self, key: bytes, value: bytes | None) -> None: ...
-
-    def loaded(self, moment: Moment) -> None:
-        """Replay is over: start the deadlines."""
-        ...
-
-    def wake_ms(self) -> int | None:
-        """When `due` wants to be asked next, on the steady clock."""
-        ...
-
-    def due(self, steady_ms: int) -> list[Command[Any]]:
-        """The commands whose time has come."""
-        ...
-
-
-class TransactionalMachine(StateMachine, Protocol):
-    """A state machine to which clients write in transactions."""
-
-    def apply_pending(self, producer_id: int, key: bytes, value: bytes | None) -> None: ...
-
-    def end_transaction(self, producer_id: int, is_commit: bool) -> None:
-        """What was pending of this producer, if anything, counts now, or never will."""
-        ...
 
 
 class CoordinatorLog(Protocol):
@@ -159,6 +88,8 @@ class Timer(Protocol):
 
 
 CallLater = Callable[[float, Callable[[], None]], Timer]
+# Calls at the end of the loop turn.
+CallSoon = Callable[[Callable[[], None]], object]
 # Given an effect whose decision is committed, or with the error that says that it may never be.
 OnEffect = Callable[[Any, KafkaError | None], None]
 M = TypeVar("M", bound=StateMachine)
@@ -173,12 +104,25 @@ class _Ending(NamedTuple):
     done: Done
 
 
+class _Decision(NamedTuple):
+    """A command, and what was decided on it."""
+
+    command: Command[Any]
+    result: Result
+
+
+# Who waits for an answer, the command, and the answer.
+_Answer = tuple[Callable[[Any], None], Command[Any], Any]
+
+
 class _Shard(Generic[M]):
     """One partition of the internal topic: its state, who waits for an answer, and its one timer."""
 
     __slots__ = (
         "armed_ms",
         "committed_offset",
+        "deferred",
+        "deferred_records",
         "end_offset",
         "endings",
         "index",
@@ -186,6 +130,7 @@ class _Shard(Generic[M]):
         "machine",
         "replay",
         "timer",
+        "turn",
         "waiting",
     )
 
@@ -202,6 +147,10 @@ class _Shard(Generic[M]):
         self.waiting: dict[Command[Any], Callable[[Any], None]] = {}
         self.timer: Timer | None = None
         self.armed_ms: int | None = None
+        # The last turn in which an independent command was appended, and decisions of it that are not appended yet.
+        self.turn = 0
+        self.deferred: list[_Decision] = []
+        self.deferred_records = 0
 
 
 class CoordinatorRuntime(Generic[M]):
@@ -215,8 +164,10 @@ class CoordinatorRuntime(Generic[M]):
         log: CoordinatorLog,
         clock: Clock,
         call_later: CallLater,
+        call_soon: CallSoon | None = None,
         on_effect: OnEffect | None = None,
     ) -> None:
+        """Without `call_soon` every decision is appended on its own."""
         self._shard_count = shard_count
         self._new_machine = new_machine
         self._log = log
@@ -227,19 +178,13 @@ class CoordinatorRuntime(Generic[M]):
         # Those that are not loaded yet; their turns follow one another.
         self._loading: deque[_Shard[M]] = deque()
         self._replay_timer: Timer | None = None
-        self._remembered: dict[str, int] = {}
         self._is_closed = False
-
-    def shard_of(self, key: str) -> int:
-        """The partition that keeps a group or a transactional id: Kafka's choice, so that its tools find it."""
-        index = self._remembered.get(key)
-        if index is None:
-            index = _positive(java_hash(key)) % self._shard_count
-            if len(key) <= REMEMBERED_NAME_CHARACTERS_MAX:
-                if len(self._remembered) >= REMEMBERED_NAMES_MAX:
-                    self._remembered.clear()
-                self._remembered[key] = index
-        return index
+        self._call_soon = call_soon
+        # The number of this loop turn, whether its end is awaited, and the shards with deferred decisions.
+        self._turn = 1
+        self._is_turn_open = False
+        self._deferring: list[_Shard[M]] = []
+        self.shard_of = Sharding(shard_count).shard_of
 
     def submit(self, key: str, command: Command[A], reply: Callable[[A], None]) -> None:
         """Run a command on the shard of `key`; `reply` is called once, now or later."""
@@ -312,6 +257,10 @@ class CoordinatorRuntime(Generic[M]):
 
     # Loading
 
+    def load(self, index: int) -> None:
+        """Begin to load a shard, if that has not been begun."""
+        self._loaded_shard(index)
+
     def _loaded_shard(self, index: int) -> _Shard[M] | ErrorCode:
         if self._is_closed:
             return ErrorCode.NOT_COORDINATOR
@@ -376,9 +325,17 @@ class CoordinatorRuntime(Generic[M]):
         return Moment(int(self._clock.monotonic() * 1000), self._clock.now_ms())
 
     def _run(self, shard: _Shard[M], command: Command[Any]) -> None:
+        machine = shard.machine
+        is_independent = self._call_soon is not None and machine.is_independent(command)
+        if shard.deferred and not is_independent:
+            self._append_deferred(shard)
         moment = self._moment()
         try:
-            self._carry_out(shard, command, shard.machine.step(command, moment), moment)
+            result = machine.step(command, moment)
+            if is_independent and result.records and self._may_defer(shard):
+                self._defer(shard, _Decision(command, result))
+            else:
+                self._carry_out(shard, command, result, moment)
         finally:
             self._arm(shard)
 
@@ -389,46 +346,108 @@ class CoordinatorRuntime(Generic[M]):
                 shard.end_offset = self._append(shard, result, moment)
             except (StorageError, KafkaError, LookupError) as error:
                 code = _append_code(shard, error)
-                # Also who was to wait is told: what would have answered it later may not have come to be.
+                # A command that was to wait is answered, too: what would have answered it later may not have happened.
                 refused = dict.fromkeys((*(reply.command for reply in replies), command))
                 replies = [Reply(one, one.refused(code)) for one in refused]
                 effects, decided_anew = [], []
             else:
                 _apply(shard.machine, result)
         if replies or effects:
-            # A command whose own step failed is not waiting any more, though the machine may still know it.
-            waiting = [
-                (reply, command, answer)
-                for command, answer in replies
-                if (reply := shard.waiting.pop(command, None)) is not None
-            ]
-            end_offset = shard.end_offset
-            if end_offset > shard.committed_offset:
-                call = partial(self._release, shard, end_offset, waiting, effects)
-                self._log.on_committed(shard.index, end_offset, call)
-            else:
-                # What was replayed is committed, and so is everything since then.
-                self._release(shard, end_offset, waiting, effects, None)
+            self._answer(shard, _waiting_answers(shard, replies), effects)
         for one in decided_anew:
             if one in shard.waiting:
                 self._run_late(shard, one)
+
+    def _answer(self, shard: _Shard[M], answers: list[_Answer], effects: list[Any]) -> None:
+        """Answer, and carry out effects, when everything appended so far is committed."""
+        end_offset = shard.end_offset
+        if end_offset > shard.committed_offset:
+            call = partial(self._release, shard, end_offset, answers, effects)
+            self._log.on_committed(shard.index, end_offset, call)
+        else:
+            # What was replayed is committed, and so is everything since then.
+            self._release(shard, end_offset, answers, effects, None)
 
     def _release(
         self,
         shard: _Shard[M],
         end_offset: int,
-        waiting: list[tuple[Callable[[Any], None], Command[Any], Any]],
+        answers: list[_Answer],
         effects: list[Any],
         error: KafkaError | None,
     ) -> None:
         if error is None and end_offset > shard.committed_offset:
             shard.committed_offset = end_offset
-        for reply, command, answer in waiting:
+        for reply, command, answer in answers:
             # Not committed: whether the decision survives is unknown, so nobody is told that it was taken.
             reply(answer if error is None else command.refused(ErrorCode.COORDINATOR_NOT_AVAILABLE))
         if effects and self._on_effect is not None and not self._is_closed:
             for effect in effects:
                 self._on_effect(effect, error)
+
+    # Decisions of one loop turn that are appended together
+
+    def _may_defer(self, shard: _Shard[M]) -> bool:
+        """Whether an independent command of this turn was appended to the shard already; notes this one if not."""
+        if shard.turn == self._turn:
+            return True
+        shard.turn = self._turn
+        if not self._is_turn_open and self._call_soon is not None:
+            self._is_turn_open = True
+            self._call_soon(self._end_turn)
+        return False
+
+    def _defer(self, shard: _Shard[M], decision: _Decision) -> None:
+        if not shard.deferred:
+            self._deferring.append(shard)
+        shard.deferred.append(decision)
+        shard.deferred_records += len(decision.result.records)
+        if shard.deferred_records >= DEFERRED_RECORDS_MAX:
+            self._append_deferred(shard)
+
+    def _end_turn(self) -> None:
+        self._turn += 1
+        self._is_turn_open = False
+        deferring, self._deferring = self._deferring, []
+        for shard in deferring:
+            self._append_deferred(shard)
+
+    def _append_deferred(self, shard: _Shard[M]) -> None:
+        """Append the deferred decisions as one batch, or one by one if that fails."""
+        decisions, shard.deferred, shard.deferred_records = shard.deferred, [], 0
+        if not decisions or self._is_closed:
+            return
+        moment = self._moment()
+        try:
+            if not self._append_together(shard, decisions, moment):
+                for command, result in decisions:
+                    self._carry_out(shard, command, result, moment)
+        except Exception:
+            # Neither another command of the shard nor other shards may fail for it.
+            logger.exception("deferred commands in coordinator shard %d", shard.index)
+            for command, _ in decisions:
+                self._answer_failed(shard, command)
+
+    def _append_together(self, shard: _Shard[M], decisions: Sequence[_Decision], moment: Moment) -> bool:
+        if len(decisions) == 1:
+            return False
+        records = [record for _, result in decisions for record in result.records]
+        try:
+            shard.end_offset = self._log.append(shard.index, records, moment.wall_ms)
+        except (StorageError, KafkaError, LookupError):
+            # The batch may be too large although its parts are not. If it is the disk, each of them is told.
+            return False
+        replies: list[Reply] = []
+        for _, result in decisions:
+            _apply(shard.machine, result)
+            replies += result.replies
+        self._answer(shard, _waiting_answers(shard, replies), [])
+        return True
+
+    def _answer_failed(self, shard: _Shard[M], command: Command[Any]) -> None:
+        reply = shard.waiting.pop(command, None)
+        if reply is not None:
+            reply(command.refused(ErrorCode.UNKNOWN_SERVER_ERROR))
 
     def _run_late(self, shard: _Shard[M], command: Command[Any]) -> None:
         """Run a command when nobody is there to hear that it failed, except who waits for its answer."""
@@ -437,9 +456,7 @@ class CoordinatorRuntime(Generic[M]):
         except Exception:
             # The deadlines of others are not to be forgotten for it.
             logger.exception("a command in coordinator shard %d", shard.index)
-            reply = shard.waiting.pop(command, None)
-            if reply is not None:
-                reply(command.refused(ErrorCode.UNKNOWN_SERVER_ERROR))
+            self._answer_failed(shard, command)
 
     def _append(self, shard: _Shard[M], result: Result, moment: Moment) -> int:
         if result.transaction is None:
@@ -447,6 +464,7 @@ class CoordinatorRuntime(Generic[M]):
         return self._log.append_pending(shard.index, result.transaction, result.records, moment.wall_ms)
 
     def _end(self, shard: _Shard[M], ending: _Ending) -> None:
+        self._append_deferred(shard)
         transaction, coordinator_epoch, is_commit, done = ending
         try:
             end_offset = self._log.append_marker(shard.index, transaction, coordinator_epoch, is_commit)
@@ -491,7 +509,21 @@ class CoordinatorRuntime(Generic[M]):
         self._arm(shard)
 
 
+def _waiting_answers(shard: _Shard[Any], replies: Sequence[Reply]) -> list[_Answer]:
+    """The answers that somebody waits for: a command whose own step failed waits no longer."""
+    answers = []
+    for command, answer in replies:
+        reply = shard.waiting.pop(command, None)
+        if reply is not None:
+            answers.append((reply, command, answer))
+    return answers
+
+
 def _apply(machine: StateMachine, result: Result) -> None:
+    if result.decoded:
+        assert len(result.decoded) == len(result.records)
+        cast(DecodedMachine, machine).apply_decoded(result.decoded, result.transaction)
+        return
     if result.transaction is None:
         for key, value in result.records:
             machine.apply(key, value)
@@ -529,27 +561,3 @@ def _refuse_endings(shard: _Shard[Any], code: ErrorCode) -> None:
     endings, shard.endings = shard.endings, []
     for ending in endings:
         ending.done(KafkaError(code))
-
-
-def java_hash(text: str) -> int:
-    """`String.hashCode` of Java: 31-based over UTF-16 units, wrapped to a signed 32-bit number."""
-    units = text.encode("utf-16-be", "surrogatepass")
-    value = 0
-    for position in range(0, len(units), 2):
-        value = (31 * value + (units[position] << 8 | units[position + 1])) & 0xFFFFFFFF
-    return value - (1 << 32) if value & 0x80000000 else value
-
-
-def _positive(value: int) -> int:
-    """Kafka's own `abs`: the smallest integer has no positive twin and becomes zero."""
-    return 0 if value == -(1 << 31) else abs(value)
-
-
-def keys_of_shards(shard_count: int, shard_of: Callable[[str], int]) -> list[str]:
-    """A name that falls on each shard: under it the shard can be asked about everything that it holds."""
-    keys: dict[int, str] = {}
-    for number in range(shard_count * KEYS_PER_SHARD_MAX):
-        keys.setdefault(shard_of(str(number)), str(number))
-        if len(keys) == shard_count:
-            return [keys[shard] for shard in range(shard_count)]
-    raise ValueError(f"{shard_count} shards are too many to find a name for each")

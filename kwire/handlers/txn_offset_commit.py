@@ -12,19 +12,19 @@
 
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TypeVar
 
-from kwire.broker.chunking import eager, spread
-from kwire.broker.topics import OFFSETS_TOPIC, Topic
+from kwire.broker.internal_records import Transaction
+from kwire.broker.topics import OFFSETS_TOPIC
 from kwire.coordinator.asking import answer_from
 from kwire.coordinator.group.commands import CommitOffsets, OffsetToCommit
-from kwire.coordinator.runtime import Transaction
 from kwire.coordinator.transaction.admissions import Entrance
 from kwire.errors import ErrorCode
 from kwire.handlers.context import Context
-from kwire.handlers.offset_commits import AskedTopic, commit, offsets_to_commit
+from kwire.handlers.offset_commits import CommitApi, commit
 from kwire.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
@@ -35,45 +35,43 @@ log = logging.getLogger("kwire.handlers")
 FIRST_VERSION_OF_LOADING = 2
 FIRST_VERSION_OF_ABORTABLE = 4
 FIRST_VERSION_THAT_ADDS = 5
-FIRST_VERSION_OF_TOPIC_IDS = 6
 FIRST_VERSION_OF_NOT_FOUND = 6
+
+API = CommitApi(
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponseTopic,
+    TxnOffsetCommitResponsePartition,
+    first_version_of_topic_ids=6,
+)
+
+R = TypeVar("R")
 
 
 def handle(
     context: Context, request: TxnOffsetCommitRequest
 ) -> TxnOffsetCommitResponse | Awaitable[TxnOffsetCommitResponse]:
-    return eager(_answer(context, request))
+    return commit(context, request.topics, API, partial(_ask, context, request))
 
 
-async def _answer(context: Context, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
-    topics = [
-        TxnOffsetCommitResponseTopic(name=asked.name, topic_id=asked.topic_id, partitions=[])
-        async for asked in spread(request.topics)
-    ]
-    asked_topics = (
-        AskedTopic(_find(context, asked), asked.partitions, answer.partitions)
-        for asked, answer in zip(request.topics, topics, strict=True)
+def _ask(
+    context: Context,
+    request: TxnOffsetCommitRequest,
+    offsets: list[OffsetToCommit],
+    shape: Callable[[list[ErrorCode]], R],
+) -> R | Awaitable[R]:
+    command = CommitOffsets(
+        group_id=request.group_id,
+        generation_id=request.generation_id_or_member_epoch,
+        member_id=request.member_id,
+        group_instance_id=request.group_instance_id,
+        knows_group_id_not_found=context.api_version >= FIRST_VERSION_OF_NOT_FOUND,
+        transaction=Transaction(request.producer_id, request.producer_epoch),
+        offsets=offsets,
     )
-    offsets = await offsets_to_commit(asked_topics, TxnOffsetCommitResponsePartition, _not_found(context))
-
-    def ask(some: list[OffsetToCommit]) -> list[ErrorCode] | Awaitable[list[ErrorCode]]:
-        command = CommitOffsets(
-            group_id=request.group_id,
-            generation_id=request.generation_id_or_member_epoch,
-            member_id=request.member_id,
-            group_instance_id=request.group_instance_id,
-            knows_group_id_not_found=context.api_version >= FIRST_VERSION_OF_NOT_FOUND,
-            transaction=Transaction(request.producer_id, request.producer_epoch),
-            offsets=some,
-        )
-
-        def tell(errors: list[ErrorCode]) -> list[ErrorCode]:
-            return [_told(context, error) for error in errors]
-
-        return answer_from(lambda reply: _commit(context, request, command, reply), tell)
-
-    await commit(offsets, ask)
-    return TxnOffsetCommitResponse(topics=topics)
+    return answer_from(
+        partial(_commit, context, request, command),
+        lambda errors: shape([_error_for_version(context.api_version, error) for error in errors]),
+    )
 
 
 def _commit(
@@ -118,26 +116,13 @@ def _commit(
     services.admissions.enter(entrance, go)
 
 
-def _told(context: Context, error: ErrorCode) -> ErrorCode:
-    """The error in words that this client's version knows."""
-    version = context.api_version
+def _error_for_version(version: int, error: ErrorCode) -> ErrorCode:
+    """The error as clients of this version know it."""
     if error is ErrorCode.PRODUCER_FENCED:
-        # Whether it is the coordinator or the log that knows a newer epoch makes no difference to the producer.
+        # Whether the coordinator or the log knows a newer epoch makes no difference to the producer.
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if error is ErrorCode.TRANSACTION_ABORTABLE and version < FIRST_VERSION_OF_ABORTABLE:
         return ErrorCode.INVALID_TXN_STATE
     if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < FIRST_VERSION_OF_LOADING:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     return error
-
-
-def _find(context: Context, asked: TxnOffsetCommitRequestTopic) -> Topic | None:
-    if context.api_version >= FIRST_VERSION_OF_TOPIC_IDS:
-        return context.services.topics.get_by_id(asked.topic_id)
-    return context.services.topics.get(asked.name)
-
-
-def _not_found(context: Context) -> ErrorCode:
-    if context.api_version >= FIRST_VERSION_OF_TOPIC_IDS:
-        return ErrorCode.UNKNOWN_TOPIC_ID
-    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 import pytest
 
+from kwire.broker.internal_records import Transaction
 from kwire.coordinator.group import chores
 from kwire.coordinator.group.commands import (
     CommitOffsets,
@@ -16,7 +17,6 @@ from kwire.coordinator.group.commands import (
 )
 from kwire.coordinator.group.coordinator import GroupCoordinator
 from kwire.coordinator.group.topics_view import TopicShape
-from kwire.coordinator.runtime import Transaction
 from kwire.errors import ErrorCode
 from kwire.wire.types import ZERO_UUID
 from tests.coordinator.world import World, all_pending

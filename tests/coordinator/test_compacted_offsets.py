@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from kwire.broker.internal_records import Transaction
 from kwire.coordinator.group.commands import CommitOffsets, DeleteGroup, OffsetToCommit
-from kwire.coordinator.runtime import Transaction
 from kwire.errors import ErrorCode
 from storage.settings import LogSettings
 from tests.broker.test_cleaning import cleaning, settle, values

@@ -2,12 +2,12 @@
 
 import pytest
 
+from kwire.broker.internal_records import KeyValue
 from kwire.coordinator.group.consumer import records
 from kwire.coordinator.group.consumer.commands import ConsumerHeartbeat
 from kwire.coordinator.group.consumer.members import CurrentAssignment, MemberState, Subscription
 from kwire.coordinator.group.consumer.records import ConsumerGroupRecord
 from kwire.coordinator.group.records import decode_record
-from kwire.coordinator.runtime import KeyValue
 from kwire.wire.codec import encode_message
 from kwire.wire.records import consumer_group as formats
 from kwire.wire.records.consumer_group import ClassicMemberMetadata, ClassicProtocol

@@ -1,6 +1,8 @@
 """Records of `__consumer_offsets` are Kafka's, byte for byte."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kwire.coordinator.group.records import (
     GroupMetadataRecord,
@@ -10,6 +12,7 @@ from kwire.coordinator.group.records import (
     OffsetCommitRecord,
     OffsetCommitValue,
     decode_record,
+    encode_committed_offset,
     encode_group_metadata,
     encode_offset_commit,
 )
@@ -25,6 +28,36 @@ def test_committed_offset_is_stored_as_version_4_with_the_topic_id_as_a_tag() ->
     assert value_bytes is not None
     assert value_bytes.hex() == "0004000000000000002a00000003026d00000000000003e8010010" + bytes(range(16)).hex()
     assert decode_record(key_bytes, value_bytes) == OffsetCommitRecord(KEY, value)
+
+
+INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
+INT32 = st.integers(-(1 << 31), (1 << 31) - 1)
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=300)
+
+
+@given(
+    key=st.builds(OffsetCommitKey, group=TEXT, topic=TEXT, partition=INT32),
+    value=st.builds(
+        OffsetCommitValue,
+        offset=INT64,
+        leader_epoch=INT32,
+        metadata=TEXT,
+        commit_timestamp=INT64,
+        topic_id=st.one_of(st.just(bytes(16)), st.binary(min_size=16, max_size=16)),
+    ),
+)
+def test_committed_offset_is_written_as_its_declaration_says(key: OffsetCommitKey, value: OffsetCommitValue) -> None:
+    written = encode_committed_offset(
+        key.group,
+        key.topic,
+        key.partition,
+        value.offset,
+        value.leader_epoch,
+        value.metadata,
+        value.commit_timestamp,
+        value.topic_id,
+    )
+    assert written == encode_offset_commit(key, value)
 
 
 def test_committed_offset_without_a_topic_id_carries_no_tag() -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from kwire.coordinator.decisions import Moment
 from kwire.coordinator.group import migration
 from kwire.coordinator.group.classic import ClassicGroup
 from kwire.coordinator.group.consumer.group import ConsumerGroup
@@ -10,7 +11,6 @@ from kwire.coordinator.group.embedded import write_assignment
 from kwire.coordinator.group.members import Member
 from kwire.coordinator.group.records import GroupMetadataValue
 from kwire.coordinator.group.settings import GroupSettings
-from kwire.coordinator.runtime import Moment
 from kwire.errors import ErrorCode, KafkaError
 from kwire.wire.codec import encode_message
 from kwire.wire.consumer_protocol import ConsumerProtocolSubscription

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from kwire.broker.internal_records import PendingRecord, TransactionEnd
+from kwire.broker.internal_records import PendingRecord, Transaction, TransactionEnd
 from kwire.coordinator.group.commands import (
     CommitOffsets,
     DeleteGroup,
@@ -22,7 +22,6 @@ from kwire.coordinator.group.commands import (
     TopicToFetch,
 )
 from kwire.coordinator.group.records import OffsetCommitRecord, decode_record
-from kwire.coordinator.runtime import Transaction
 from kwire.errors import ErrorCode
 from tests.coordinator.compaction import compacted
 from tests.coordinator.world import World
@@ -213,7 +212,73 @@ class PendingHistory(RuleBasedStateMachine):
             assert not shard.offsets.topics()
 
 
-PendingHistory.TestCase.settings = settings(
+class Burst(NamedTuple):
+    """A commit of a turn with several commands; before it the disk may break or be mended, or something be read."""
+
+    group_id: str
+    partitions: frozenset[int]
+    producer: int | None
+    is_failing: bool
+    reads_before: bool
+
+
+BURSTS = st.builds(
+    Burst,
+    st.sampled_from(GROUPS),
+    st.frozensets(st.integers(0, PARTITIONS - 1), min_size=1),
+    st.sampled_from((None, None, None, *range(PRODUCERS))),
+    st.sampled_from((False, False, False, True)),
+    st.sampled_from((False, False, False, True)),
+)
+
+
+class TurnHistory(PendingHistory):
+    """The same with turns: the commits of a burst share their appends, and no other turn has more than one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world.with_turns()
+
+    @rule(bursts=st.lists(BURSTS, min_size=2, max_size=8), largest=st.integers(2, 6))
+    def commit_in_one_turn(self, bursts: list[Burst], largest: int) -> None:
+        self.world.end_turn()
+        self.world.log.largest = largest
+        appended_count = len(self.world.log.appended)
+        answers: list[tuple[Burst, int, list[ErrorCode]]] = []
+        for one in bursts:
+            self.world.log.is_failing = one.is_failing
+            if one.reads_before:
+                self.world.groups.ask(FetchOffsets(group_id=one.group_id, topics=None), lambda _: None)
+            transaction = None if one.producer is None else Transaction(one.producer, self.epochs[one.producer])
+            errors = self.commit(one.group_id, set(one.partitions), transaction)
+            answers.append((one, self.offset, errors))
+        self.world.end_turn()
+        if self.world.log.is_holding:
+            self.world.log.release()
+        # Acknowledged is what was appended, in the order in which it came to each shard.
+        stored: dict[int, list[tuple[Where, int | None]]] = {}
+        for record in self.world.log.appended[appended_count:]:
+            assert not isinstance(record, TransactionEnd)
+            where, offset = _read(record.key, record.value) if isinstance(record, PendingRecord) else _read(*record)
+            stored.setdefault(self.world.groups.shard_of(where[0]), []).append((where, offset))
+        acknowledged: dict[int, list[tuple[Where, int | None]]] = {}
+        for one, offset, errors in answers:
+            assert len(errors) == len(one.partitions), "every commit is answered once"
+            if errors[0] is ErrorCode.NONE:
+                of_shard = acknowledged.setdefault(self.world.groups.shard_of(one.group_id), [])
+                of_shard += [((one.group_id, partition), offset) for partition in sorted(one.partitions)]
+        assert stored == acknowledged
+
+    @invariant()
+    def fetch_tells_what_the_log_says(self) -> None:
+        self.world.end_turn()
+        super().fetch_tells_what_the_log_says()
+
+
+_SETTINGS = settings(
     max_examples=examples(80), stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
+PendingHistory.TestCase.settings = _SETTINGS
 TestPendingHistory = PendingHistory.TestCase
+TurnHistory.TestCase.settings = _SETTINGS
+TestTurnHistory = TurnHistory.TestCase

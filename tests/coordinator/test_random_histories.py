@@ -292,7 +292,26 @@ def check(group: ClassicGroup) -> None:
         assert group.armed_ms is not None, "a group with deadlines has nobody to wake it"
 
 
-TestRandomHistories = GroupHistory.TestCase
-TestRandomHistories.settings = settings(
+class GroupHistoryOfTurns(GroupHistory):
+    """The same where the commits of a loop turn share an append; turns end when the rule says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world.with_turns()
+
+    @rule()
+    def end_turn(self) -> None:
+        self.world.end_turn()
+
+    def teardown(self) -> None:
+        self.world.end_turn()
+        super().teardown()
+
+
+_SETTINGS = settings(
     max_examples=examples(60), stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
+TestRandomHistories = GroupHistory.TestCase
+TestRandomHistories.settings = _SETTINGS
+TestRandomHistoriesOfTurns = GroupHistoryOfTurns.TestCase
+TestRandomHistoriesOfTurns.settings = _SETTINGS

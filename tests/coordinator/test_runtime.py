@@ -4,8 +4,9 @@ from itertools import pairwise
 
 import pytest
 
-from kwire.broker.internal_records import TransactionEnd
-from kwire.coordinator import runtime
+from kwire.broker.internal_records import Transaction, TransactionEnd
+from kwire.coordinator import runtime, sharding
+from kwire.coordinator.decisions import Moment, Result
 from kwire.coordinator.group.commands import (
     CommitOffsets,
     FetchAnswer,
@@ -16,7 +17,7 @@ from kwire.coordinator.group.commands import (
 )
 from kwire.coordinator.group.commands import OffsetToCommit as Offset
 from kwire.coordinator.group.shard import GroupShard
-from kwire.coordinator.runtime import Moment, Result, Transaction, java_hash
+from kwire.coordinator.sharding import java_hash
 from kwire.errors import ErrorCode, KafkaError
 from tests.coordinator.world import World
 
@@ -47,8 +48,8 @@ def test_group_with_the_smallest_hash_lives_in_shard_zero() -> None:
 
 
 def test_name_has_the_same_shard_however_many_others_were_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runtime, "REMEMBERED_NAMES_MAX", 2)
-    monkeypatch.setattr(runtime, "REMEMBERED_NAME_CHARACTERS_MAX", 5)
+    monkeypatch.setattr(sharding, "REMEMBERED_NAMES_MAX", 2)
+    monkeypatch.setattr(sharding, "REMEMBERED_NAME_CHARACTERS_MAX", 5)
     names = ["a", "b", "c", "a", "a name too long to be remembered", "b", "a name too long to be remembered"]
     groups = World().groups
     assert [groups.shard_of(name) for name in names] == [abs(java_hash(name)) % groups.shard_count for name in names]

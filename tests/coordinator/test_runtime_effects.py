@@ -2,8 +2,8 @@
 
 from msgspec import Struct
 
-from kwire.coordinator import runtime
-from kwire.coordinator.runtime import CoordinatorRuntime, Moment, Result
+from kwire.coordinator.decisions import Command, Moment, Result
+from kwire.coordinator.runtime import CoordinatorRuntime
 from kwire.errors import ErrorCode, KafkaError
 from tests.coordinator.world import MemoryLog, Timers, plain
 from tests.support.clock import ManualClock
@@ -40,6 +40,9 @@ class Notebook:
                 result.decide_anew(one)
         return result
 
+    def is_independent(self, command: Note) -> bool:
+        return False
+
     def apply(self, key: bytes, value: bytes | None) -> None:
         self.written.append(key)
 
@@ -48,7 +51,7 @@ class Notebook:
     def wake_ms(self) -> int | None:
         return None
 
-    def due(self, steady_ms: int) -> list[runtime.Command[object]]:
+    def due(self, steady_ms: int) -> list[Command[object]]:
         return []
 
 

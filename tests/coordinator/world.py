@@ -4,7 +4,7 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Self
 
-from kwire.broker.internal_records import PendingRecord, Replayed, Transaction, TransactionEnd
+from kwire.broker.internal_records import KeyValue, PendingRecord, Replayed, Transaction, TransactionEnd
 from kwire.coordinator.group.commands import CommittedOffset
 from kwire.coordinator.group.consumer.group import ConsumerGroup
 from kwire.coordinator.group.coordinator import GroupCoordinator
@@ -13,8 +13,7 @@ from kwire.coordinator.group.records import GroupMetadataValue
 from kwire.coordinator.group.settings import ConsumerSettings, GroupSettings
 from kwire.coordinator.group.shard import GroupShard
 from kwire.coordinator.group.topics_view import TopicShape
-from kwire.coordinator.runtime import KeyValue
-from kwire.errors import KafkaError
+from kwire.errors import ErrorCode, KafkaError
 from storage.errors import DiskFailure, InvalidProducerEpoch
 from tests.support.clock import ManualClock
 
@@ -57,6 +56,9 @@ class MemoryLog:
         self.is_failing = False
         self.is_holding = False
         self.appended: list[Replayed] = []
+        # How many records each append has brought; an append of more than `largest` is refused.
+        self.append_sizes: list[int] = []
+        self.largest = 1_000_000
         # By shard and producer; as in a real log, nothing of an earlier one is taken.
         self._epochs: dict[tuple[int, int], int] = {}
         self._held: list[Callable[[KafkaError | None], None]] = []
@@ -88,9 +90,12 @@ class MemoryLog:
     def _append(self, shard: int, records: Sequence[Replayed]) -> int:
         if self.is_failing:
             raise DiskFailure("no room")
+        if len(records) > self.largest:
+            raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
         log = self.shards.setdefault(shard, [])
         log.extend(records)
         self.appended.extend(records)
+        self.append_sizes.append(len(records))
         return len(log)
 
     def on_committed(self, shard: int, offset: int, call: Callable[[KafkaError | None], None]) -> None:
@@ -171,6 +176,9 @@ class World:
         # Without them offsets are kept whatever topics they are of.
         self.has_topics = False
         self.topics = MemoryTopics()
+        # Without turns every command is appended on its own.
+        self.has_turns = False
+        self._turn_ends: list[Callable[[], None]] = []
         self.consumer_settings = ConsumerSettings()
         self.settings = GroupSettings(offsets_topic_num_partitions=SHARD_COUNT, **settings)
         self._fresh = 0
@@ -181,6 +189,7 @@ class World:
             log=self.log,
             clock=self.clock,
             call_later=self.timers.call_later,
+            call_soon=self._turn_ends.append if self.has_turns else None,
             settings=self.settings,
             fresh_id=self._fresh_id,
             topics=self.topics if self.has_topics else None,
@@ -196,6 +205,18 @@ class World:
         self.has_topics = True
         self.restart()
         return self
+
+    def with_turns(self) -> Self:
+        """Let commits of one turn share an append; `end_turn` ends one. Before anything is asked."""
+        self.has_turns = True
+        self.restart()
+        return self
+
+    def end_turn(self) -> None:
+        calls = self._turn_ends[:]
+        self._turn_ends.clear()
+        for call in calls:
+            call()
 
     @property
     def now_ms(self) -> int:

@@ -10,12 +10,13 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from kwire.broker.internal_records import KeyValue
+from kwire.coordinator.decisions import Moment, Result
 from kwire.coordinator.group.commands import CommittedOffset, DeleteGroup
 from kwire.coordinator.group.kinds import Group
 from kwire.coordinator.group.offsets import CommittedOffsets, offset_tombstone
 from kwire.coordinator.group.settings import GroupSettings
 from kwire.coordinator.group.topics_view import TopicsView
-from kwire.coordinator.runtime import KeyValue, Moment, Result
 from kwire.errors import ErrorCode
 from kwire.wire.types import ZERO_UUID
 

@@ -16,6 +16,8 @@ heartbeat costs one assignment and no timer.
 from collections.abc import Iterator
 from enum import Enum
 
+from kwire.broker.internal_records import KeyValue
+from kwire.coordinator.decisions import Moment, Result
 from kwire.coordinator.group.commands import (
     UNKNOWN_MEMBER,
     CommitOffsets,
@@ -36,7 +38,6 @@ from kwire.coordinator.group.members import Member, common_protocols, selected_p
 from kwire.coordinator.group.records import GroupMetadataValue, encode_group_metadata
 from kwire.coordinator.group.settings import GroupSettings
 from kwire.coordinator.group.subscriptions import subscribed_topics
-from kwire.coordinator.runtime import KeyValue, Moment, Result
 from kwire.errors import ErrorCode
 
 # A new member cannot send heartbeats while its join waits; this is how long it may wait before it must ask again.

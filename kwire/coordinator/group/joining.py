@@ -2,12 +2,12 @@
 
 from msgspec.structs import replace
 
+from kwire.coordinator.decisions import Moment, Result
 from kwire.coordinator.group.classic import NEW_MEMBER_JOIN_TIMEOUT_MS, ClassicGroup, Phase
 from kwire.coordinator.group.commands import UNKNOWN_MEMBER, JoinAnswer, JoinGroup
 from kwire.coordinator.group.members import Member, selected_protocol
 from kwire.coordinator.group.metadata_budget import GROUP_METADATA_BYTES_MAX, metadata_bytes
 from kwire.coordinator.group.records import encode_group_metadata
-from kwire.coordinator.runtime import Moment, Result
 from kwire.errors import ErrorCode
 
 # Member ids of one group that were handed out and not used yet.

@@ -2,8 +2,9 @@
 
 from typing import Protocol
 
+from kwire.broker.internal_records import KeyValue
+from kwire.coordinator.decisions import Moment
 from kwire.coordinator.group.commands import CommittedOffset
-from kwire.coordinator.runtime import KeyValue, Moment
 from kwire.errors import ErrorCode
 
 CLASSIC = "classic"

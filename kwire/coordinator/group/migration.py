@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from kwire.broker.internal_records import KeyValue
+from kwire.coordinator.decisions import Moment, Result
 from kwire.coordinator.group.classic import ClassicGroup, Phase
 from kwire.coordinator.group.commands import JoinAnswer, JoinGroup
 from kwire.coordinator.group.consumer import records
@@ -31,7 +33,6 @@ from kwire.coordinator.group.embedded import CONSUMERS, read_assignment, read_su
 from kwire.coordinator.group.members import Member, selected_protocol
 from kwire.coordinator.group.records import decode_record, encode_group_metadata
 from kwire.coordinator.group.settings import GroupSettings
-from kwire.coordinator.runtime import KeyValue, Moment, Result
 from kwire.errors import ErrorCode, KafkaError
 from kwire.wire.errors import WireError
 from kwire.wire.records.consumer_group import ClassicMemberMetadata, ClassicProtocol

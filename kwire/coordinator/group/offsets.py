@@ -3,7 +3,10 @@
 from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
 
+from kwire.broker.internal_records import KeyValue
+from kwire.coordinator.decisions import Moment, Result
 from kwire.coordinator.group.commands import (
+    NO_LEADER_EPOCH,
     CommitOffsets,
     CommittedOffset,
     FetchedTopic,
@@ -11,11 +14,17 @@ from kwire.coordinator.group.commands import (
     TopicToFetch,
 )
 from kwire.coordinator.group.pending import PendingOffsets, Place
-from kwire.coordinator.group.records import OffsetCommitKey, OffsetCommitRecord, OffsetCommitValue, encode_offset_commit
+from kwire.coordinator.group.records import (
+    OffsetCommitKey,
+    OffsetCommitRecord,
+    OffsetCommitValue,
+    encode_committed_offset,
+    encode_offset_commit,
+)
 from kwire.coordinator.group.settings import GroupSettings
 from kwire.coordinator.group.topic_use import TopicUse
-from kwire.coordinator.runtime import KeyValue, Moment, Result
 from kwire.errors import ErrorCode
+from kwire.wire.types import ZERO_UUID
 
 # A client may ask for any time; what is longer than this is as good as for ever, and an end can be reckoned.
 RETENTION_MS_MAX = 1 << 62
@@ -116,12 +125,13 @@ class CommittedOffsets:
     def commit(self, command: CommitOffsets, moment: Moment, result: Result) -> None:
         """Store what may be stored; the caller has checked that this client may commit at all."""
         errors = []
+        metadata_max = self._settings.offset_metadata_max_bytes
         for asked in command.offsets:
-            if len(asked.metadata) > self._settings.offset_metadata_max_bytes:
+            if len(asked.metadata) > metadata_max:
                 errors.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
             else:
                 errors.append(ErrorCode.NONE)
-                result.records.append(_to_record(command, asked, moment))
+                _put_record(command, asked, moment, result)
         result.transaction = command.transaction
         result.reply(command, errors)
 
@@ -159,9 +169,13 @@ class CommittedOffsets:
             if self.pending:
                 self.pending.drop(key.group, key.topic, key.partition)
             return
-        self._put(key.group, key.topic, key.partition, _committed(value))
+        self.apply_committed(Place(key.group, key.topic, key.partition), _committed(value))
+
+    def apply_committed(self, place: Place, committed: CommittedOffset) -> None:
+        """As `apply`, for a commit whose record need not be decoded."""
+        self._put(*place, committed)
         if self.pending:
-            self.pending.overtake(key.group, key.topic, key.partition)
+            self.pending.overtake(*place)
 
     def apply_pending(self, producer_id: int, key: OffsetCommitKey, value: OffsetCommitValue) -> None:
         self.pending.put(producer_id, Place(key.group, key.topic, key.partition), _committed(value))
@@ -210,16 +224,18 @@ def _committed(value: OffsetCommitValue) -> CommittedOffset:
     )
 
 
-def _to_record(command: CommitOffsets, asked: OffsetToCommit, moment: Moment) -> KeyValue:
-    retention_ms = min(command.retention_time_ms, RETENTION_MS_MAX)
-    return encode_offset_commit(
-        OffsetCommitKey(group=command.group_id, topic=asked.topic, partition=asked.partition),
-        OffsetCommitValue(
-            offset=asked.offset,
-            leader_epoch=asked.leader_epoch,
-            metadata=asked.metadata,
-            commit_timestamp=moment.wall_ms,
-            expire_timestamp=-1 if retention_ms < 0 else moment.wall_ms + retention_ms,
-            topic_id=asked.topic_id,
-        ),
-    )
+def _put_record(command: CommitOffsets, asked: OffsetToCommit, moment: Moment, result: Result) -> None:
+    topic, partition, offset, leader_epoch, metadata, topic_id = asked
+    now_ms, group_id = moment.wall_ms, command.group_id
+    if command.retention_time_ms < 0:
+        committed = CommittedOffset(offset, leader_epoch, metadata, now_ms, -1, topic_id)
+        record = encode_committed_offset(group_id, topic, partition, offset, leader_epoch, metadata, now_ms, topic_id)
+    else:
+        # The version of the record that has an expiry has neither a leader epoch nor a topic id.
+        expire_ms = now_ms + min(command.retention_time_ms, RETENTION_MS_MAX)
+        committed = CommittedOffset(offset, NO_LEADER_EPOCH, metadata, now_ms, expire_ms, ZERO_UUID)
+        record = encode_offset_commit(
+            OffsetCommitKey(group=group_id, topic=topic, partition=partition),
+            OffsetCommitValue(offset=offset, metadata=metadata, commit_timestamp=now_ms, expire_timestamp=expire_ms),
+        )
+    result.put_decoded(record, (Place(group_id, topic, partition), committed))

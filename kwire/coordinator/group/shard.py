@@ -1,13 +1,16 @@
 """One partition of `__consumer_offsets` as a state machine: its groups and their offsets."""
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from kwire.broker.internal_records import Transaction
+from kwire.coordinator.decisions import Command, Moment, Result
 from kwire.coordinator.group.chores import Chores
 from kwire.coordinator.group.classic import ClassicGroup, Phase
 from kwire.coordinator.group.commands import (
     UNKNOWN_MEMBER,
     CommitOffsets,
+    CommittedOffset,
     DeleteGroup,
     DeleteOffsets,
     DeleteOffsetsAnswer,
@@ -36,11 +39,11 @@ from kwire.coordinator.group.defined import AskFacts, DefineGroup, FactsAnswer, 
 from kwire.coordinator.group.joining import join
 from kwire.coordinator.group.kinds import CLASSIC, EMPTY_STATE
 from kwire.coordinator.group.offsets import CommittedOffsets, offset_tombstone
+from kwire.coordinator.group.pending import Place
 from kwire.coordinator.group.records import GroupMetadataRecord, OffsetCommitRecord, decode_record
 from kwire.coordinator.group.settings import GroupSettings
 from kwire.coordinator.group.succession import AnyGroup, Succession
 from kwire.coordinator.group.topics_view import TopicsView
-from kwire.coordinator.runtime import Command, Moment, Result
 from kwire.errors import ErrorCode
 
 # Groups with members, or on their way to have some, in one shard; nobody can fill the memory by inventing names.
@@ -110,6 +113,10 @@ class GroupShard:
         self._settle(command.group_id)
         return result
 
+    def is_independent(self, command: GroupCommand | ShardCommand) -> bool:
+        """A plain commit is judged by its group; what is committed for it makes no difference."""
+        return type(command) is CommitOffsets and command.transaction is None
+
     def apply(self, key: bytes, value: bytes | None) -> None:
         record = decode_record(key, value)
         if isinstance(record, OffsetCommitRecord):
@@ -132,6 +139,13 @@ class GroupShard:
             self.offsets.apply_pending(producer_id, record.key, record.value)
         else:
             self.apply(key, value)
+
+    def apply_decoded(self, decoded: Sequence[tuple[Place, CommittedOffset]], transaction: Transaction | None) -> None:
+        for place, committed in decoded:
+            if transaction is None:
+                self.offsets.apply_committed(place, committed)
+            else:
+                self.offsets.pending.put(transaction.producer_id, place, committed)
 
     def end_transaction(self, producer_id: int, is_commit: bool) -> None:
         self.offsets.end_transaction(producer_id, is_commit)

@@ -4,7 +4,7 @@ import struct
 
 from msgspec import Struct
 
-from kwire.coordinator.runtime import KeyValue
+from kwire.broker.internal_records import KeyValue
 from kwire.coordinator.transaction.states import VERSION_WITH_TAGGED_FIELDS, Standing, State
 from kwire.wire.codec import decode_message, encode_message
 from kwire.wire.errors import WireError

@@ -7,7 +7,7 @@ A portion looks at the state as it is then. What an append that failed left undo
 from collections import deque
 from collections.abc import Collection, Mapping
 
-from kwire.coordinator.runtime import Moment, Result
+from kwire.coordinator.decisions import Moment, Result
 from kwire.coordinator.transaction.records import encode_record
 from kwire.coordinator.transaction.settings import TransactionSettings
 from kwire.coordinator.transaction.states import State

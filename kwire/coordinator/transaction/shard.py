@@ -3,7 +3,7 @@
 import heapq
 from collections.abc import Callable, Iterator
 
-from kwire.coordinator.runtime import Command, Moment, Result
+from kwire.coordinator.decisions import Command, Moment, Result
 from kwire.coordinator.transaction.commands import (
     AddPartitions,
     ClientCommand,
@@ -72,6 +72,10 @@ class TransactionShard:
                 self._ask(transaction, command, moment, result)
                 self._note_wake(transaction)
         return result
+
+    def is_independent(self, command: ClientCommand | InnerCommand | ShardCommand) -> bool:
+        """Every decision depends on the state that earlier ones have stored."""
+        return False
 
     def apply(self, key: bytes, value: bytes | None) -> None:
         record = decode_record(key, value)

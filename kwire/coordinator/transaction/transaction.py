@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from kwire.coordinator.runtime import Moment, Result
+from kwire.coordinator.decisions import Moment, Result
 from kwire.coordinator.transaction.commands import (
     AddPartitions,
     DescribeAnswer,

@@ -8,7 +8,7 @@ from enum import Enum
 from itertools import product
 from typing import Any, NamedTuple
 
-from kwire.coordinator.runtime import Moment, Result
+from kwire.coordinator.decisions import Moment, Result
 from kwire.coordinator.transaction.commands import (
     AddPartitions,
     DescribeTransaction,

@@ -2,7 +2,9 @@
 
 import pytest
 
+from kwire.broker.internal_records import KeyValue
 from kwire.coordinator import runtime
+from kwire.coordinator.decisions import Command, Moment, Result
 from kwire.coordinator.transaction import rounds, shard, transaction
 from kwire.coordinator.transaction.commands import (
     AddPartitions,
@@ -142,7 +144,7 @@ def test_round_over_many_ids_is_made_in_portions(monkeypatch: pytest.MonkeyPatch
     portions: list[int] = []
     step = TransactionShard.step
 
-    def counted(machine: TransactionShard, command: object, moment: runtime.Moment) -> runtime.Result:
+    def counted(machine: TransactionShard, command: object, moment: Moment) -> Result:
         result = step(machine, command, moment)  # type: ignore[arg-type]
         if isinstance(command, LookRound):
             portions.append(len(result.records))
@@ -163,7 +165,7 @@ def test_batch_of_a_round_is_not_too_large(monkeypatch: pytest.MonkeyPatch) -> N
     sizes: list[int] = []
     append = world.log.append
 
-    def counted(index: int, records: list[runtime.KeyValue], now_ms: int) -> int:
+    def counted(index: int, records: list[KeyValue], now_ms: int) -> int:
         sizes.append(len(records))
         return append(index, records, now_ms)
 
@@ -184,7 +186,7 @@ def test_many_prepared_transactions_are_completed_in_turns(monkeypatch: pytest.M
     turns: list[int] = []
     due = TransactionShard.due
 
-    def counted(machine: TransactionShard, steady_ms: int) -> list[runtime.Command[object]]:
+    def counted(machine: TransactionShard, steady_ms: int) -> list[Command[object]]:
         commands = due(machine, steady_ms)
         turns.append(len(commands))
         return commands
@@ -239,7 +241,7 @@ def test_transaction_can_be_ended_however_long_the_names_of_its_partitions_are(m
     names = names_of_one_shard(world, 3)
     append = world.log.append
 
-    def bounded(index: int, records: list[runtime.KeyValue], now_ms: int) -> int:
+    def bounded(index: int, records: list[KeyValue], now_ms: int) -> int:
         if sum(len(key) + len(value or b"") for key, value in records) > batch_bytes_max - 1_000:
             raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
         return append(index, records, now_ms)

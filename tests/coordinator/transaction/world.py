@@ -4,7 +4,7 @@ and markers are written when a test says so."""
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from kwire.coordinator.runtime import KeyValue
+from kwire.broker.internal_records import KeyValue
 from kwire.coordinator.transaction.coordinator import NamesTransaction, TransactionCoordinator
 from kwire.coordinator.transaction.markers import MarkersDone, WriteMarkers
 from kwire.coordinator.transaction.settings import TransactionSettings

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
+from kwire.coordinator.decisions import Moment, Result
 from kwire.coordinator.group.commands import (
     UNKNOWN_MEMBER,
     Heartbeat,
@@ -35,7 +36,6 @@ from kwire.coordinator.group.consumer.members import (
 from kwire.coordinator.group.consumer.target import metadata_hash
 from kwire.coordinator.group.embedded import CONSUMERS, read_subscription, version_of, write_assignment
 from kwire.coordinator.group.topics_view import TopicsView
-from kwire.coordinator.runtime import Moment, Result
 from kwire.errors import ErrorCode, KafkaError
 from kwire.wire.consumer_protocol import ConsumerProtocolSubscription
 from kwire.wire.errors import WireError

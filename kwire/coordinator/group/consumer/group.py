@@ -10,6 +10,8 @@ anew, and a search for topics under way, which the next heartbeat begins again.
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
+from kwire.broker.internal_records import KeyValue
+from kwire.coordinator.decisions import Moment
 from kwire.coordinator.group.commands import CommitOffsets, CommittedOffset, FetchOffsets
 from kwire.coordinator.group.consumer import records
 from kwire.coordinator.group.consumer.commands import DescribeConsumerAnswer, DescribedConsumer
@@ -28,7 +30,6 @@ from kwire.coordinator.group.consumer.target import preferred_assignor, subscrib
 from kwire.coordinator.group.consumer.web_sessions import web_session_ms
 from kwire.coordinator.group.settings import ConsumerSettings
 from kwire.coordinator.group.topics_view import TopicsView
-from kwire.coordinator.runtime import KeyValue, Moment
 from kwire.errors import ErrorCode, KafkaError
 from kwire.wire.types import ZERO_UUID
 

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
+from kwire.broker.internal_records import KeyValue
+from kwire.coordinator.decisions import Moment, Result
 from kwire.coordinator.group.consumer import records
 from kwire.coordinator.group.consumer.commands import NO_TIMEOUT, ConsumerHeartbeat, ConsumerHeartbeatAnswer
 from kwire.coordinator.group.consumer.group import ConsumerGroup, ascending
@@ -38,7 +40,6 @@ from kwire.coordinator.group.consumer.target import (
 )
 from kwire.coordinator.group.consumer.web_sessions import web_session_ms
 from kwire.coordinator.group.settings import ConsumerSettings
-from kwire.coordinator.runtime import KeyValue, Moment, Result
 from kwire.errors import ErrorCode, KafkaError
 
 # New topics are looked for no more often than this while a catalogue keeps changing.

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Collection
 
+from kwire.broker.internal_records import KeyValue
+from kwire.coordinator.decisions import Moment, Result
 from kwire.coordinator.group.consumer import records
 from kwire.coordinator.group.consumer.commands import ConsumerHeartbeat, ConsumerHeartbeatAnswer
 from kwire.coordinator.group.consumer.group import ConsumerGroup
 from kwire.coordinator.group.consumer.heartbeat import go_on_searching, raise_epoch
 from kwire.coordinator.group.consumer.members import LEAVING_STATIC_EPOCH, NOTHING, ConsumerMember, CurrentAssignment
 from kwire.coordinator.group.consumer.target import metadata_hash, subscribed_by_any
-from kwire.coordinator.runtime import KeyValue, Moment, Result
 from kwire.errors import ErrorCode
 
 # Takes members out of a group, one way or the other: without them it may be no consumer group any more.

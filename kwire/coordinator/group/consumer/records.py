@@ -10,8 +10,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from kwire.broker.internal_records import KeyValue
 from kwire.coordinator.group.consumer.members import CurrentAssignment, MemberState, Partitions, Subscription, Target
-from kwire.coordinator.runtime import KeyValue
 from kwire.wire.codec import decode_message, encode_message
 from kwire.wire.records import consumer_group as formats
 

@@ -9,6 +9,8 @@ from collections.abc import Callable, Collection
 
 from msgspec.structs import replace
 
+from kwire.broker.internal_records import KeyValue
+from kwire.coordinator.decisions import Moment, Result
 from kwire.coordinator.group import migration
 from kwire.coordinator.group.classic import ClassicGroup, Phase
 from kwire.coordinator.group.commands import (
@@ -42,7 +44,6 @@ from kwire.coordinator.group.offsets import CommittedOffsets
 from kwire.coordinator.group.settings import DEFAULT_CONSUMER_SETTINGS, ConsumerSettings, GroupSettings
 from kwire.coordinator.group.succession import AnyGroup, Succession
 from kwire.coordinator.group.topics_view import NoTopics, TopicsView
-from kwire.coordinator.runtime import KeyValue, Moment, Result
 from kwire.errors import ErrorCode, KafkaError
 
 SettingsOf = Callable[[str], ConsumerSettings]
@@ -305,6 +306,7 @@ def commit(
     stored = Result()
     offsets.commit(replace(command, offsets=allowed), moment, stored)
     result.records += stored.records
+    result.decoded += stored.decoded
     result.transaction = stored.transaction
     (reply,) = stored.replies
     of_allowed = iter(reply.answer)

@@ -8,12 +8,12 @@ The length of a member's session has no place in Kafka's records, and neither ha
 client id and host, where Kafka's tools show them and a restart finds them.
 """
 
+from kwire.coordinator.decisions import Moment, Result
 from kwire.coordinator.group.consumer.commands import CheckIn, CheckInAnswer
 from kwire.coordinator.group.consumer.group import ConsumerGroup
 from kwire.coordinator.group.consumer.heartbeat import Plan, Who, is_settled
 from kwire.coordinator.group.consumer.members import ConsumerMember
 from kwire.coordinator.group.consumer.web_sessions import web_session_ms
-from kwire.coordinator.runtime import Moment, Result
 from kwire.errors import ErrorCode, KafkaError
 
 

@@ -1,0 +1,82 @@
+"""The common part of the group coordinator and the transaction coordinator: shards, their loading, and the end."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, TypeVar
+
+from kwire.clock import Clock
+from kwire.coordinator.decisions import StateMachine
+from kwire.coordinator.runtime import CallLater, CallSoon, CoordinatorLog, CoordinatorRuntime, OnEffect, Timer
+from kwire.coordinator.sharding import keys_of_shards
+
+# Between the loading of two shards, so that clients are served meanwhile.
+LOAD_PAUSE_SECONDS = 0.005
+
+M = TypeVar("M", bound=StateMachine)
+
+
+class Coordinator(ABC, Generic[M]):
+    """The state of one internal topic, one shard for each of its partitions."""
+
+    # Until shards that could not be loaded are tried again; None leaves that to the next request for one of them.
+    load_retry_seconds: float | None = None
+
+    def __init__(
+        self,
+        *,
+        shard_count: int,
+        new_machine: Callable[[], M],
+        log: CoordinatorLog,
+        clock: Clock,
+        call_later: CallLater,
+        call_soon: CallSoon | None = None,
+        on_effect: OnEffect | None = None,
+    ) -> None:
+        self._runtime: CoordinatorRuntime[M] = CoordinatorRuntime(
+            shard_count=shard_count,
+            new_machine=new_machine,
+            log=log,
+            clock=clock,
+            call_later=call_later,
+            call_soon=call_soon,
+            on_effect=on_effect,
+        )
+        self._call_later = call_later
+        self._loading: Timer | None = None
+        # The partition of the internal topic that keeps a name.
+        self.shard_of = self._runtime.shard_of
+        # For each shard a name that it keeps: with it a command about everything in the shard is sent there.
+        self.shard_keys = keys_of_shards(shard_count, self.shard_of)
+
+    @abstractmethod
+    def ask(self, command: Any, reply: Callable[[Any], None]) -> None:
+        """Put a command to the shard of its name; `reply` is called exactly once, possibly before this returns."""
+
+    def load(self) -> None:
+        """Load every shard, one after the other: deadlines pass also where nobody asks for anything."""
+        self._load_from(0)
+
+    def _load_from(self, shard: int) -> None:
+        self._loading = None
+        if shard < self.shard_count:
+            self._runtime.load(shard)
+            self._loading = self._call_later(LOAD_PAUSE_SECONDS, lambda: self._load_from(shard + 1))
+        elif self.load_retry_seconds is not None and sum(1 for _ in self.shards()) < self.shard_count:
+            self._loading = self._call_later(self.load_retry_seconds, self.load)
+
+    @property
+    def shard_count(self) -> int:
+        return len(self.shard_keys)
+
+    def shards(self) -> Iterator[M]:
+        """The state of every shard that has been loaded."""
+        return self._runtime.machines()
+
+    def waiting_count(self) -> int:
+        """Commands that have not been answered yet."""
+        return self._runtime.waiting_count()
+
+    def close(self) -> None:
+        if self._loading is not None:
+            self._loading.cancel()
+        self._runtime.close()
