@@ -30,7 +30,7 @@ from kwire.broker.deletion_notes import DeletionNotes
 from kwire.broker.full_disk import freeing
 from kwire.broker.internal_topics import internal_topic
 from kwire.broker.offset_marks import OffsetMarks
-from kwire.broker.partition import UNKNOWN_EPOCH, LogMaintenance, Partition, Syncs
+from kwire.broker.partition import UNKNOWN_EPOCH, Partition, Syncs
 from kwire.broker.partition.opening import cut_damaged_end, open_log
 from kwire.broker.topic_names import check_name, check_partition_count
 from kwire.clock import Clock
@@ -528,8 +528,6 @@ class Topics:
             if self.stored_bytes:
                 partition.stored_bytes = self.stored_bytes.get(_folder(partition), 0)
             topic.partitions.append(partition)
-
-
 
 
 def _folder(partition: Partition) -> str:

@@ -26,10 +26,10 @@ from kwire.broker.partition import Partition
 from kwire.disk_lanes import DiskLanes
 from kwire.errors import ErrorCode, KafkaError, OffsetOutOfRange
 from storage.batch import BatchHeader, Record, build_batch, parse_header
-from storage.records import varint
 from storage.files import Files
 from storage.format import GZIP, HEADER_BYTES, LZ4, NONE, SNAPPY, ZSTD
 from storage.quarantine import Quarantine
+from storage.records import varint
 from tests.support.batches import UnsyncedFiles, make_batch
 from tests.support.effort import examples
 from tests.support.events import Publishing, append, lone_partition, read_all
