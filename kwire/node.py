@@ -7,6 +7,7 @@ import logging
 import os
 import uuid
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kwire.broker.batch_validation import ValidationWorker
@@ -22,6 +23,7 @@ from kwire.broker.lag import Lags
 from kwire.broker.log_dirs import LogDirs
 from kwire.broker.metadata_log import MetadataLog
 from kwire.broker.moves import Moves
+from kwire.broker.partition.sync_rounds import SyncRounds
 from kwire.broker.producer_ids import ProducerIds
 from kwire.broker.retention import Retention
 from kwire.broker.rooms.handover import handed_over
@@ -33,7 +35,6 @@ from kwire.broker.store.files.live import LiveFiles
 from kwire.broker.store.schema_checks import SchemaChecks
 from kwire.broker.store.schema_worker import SchemaWorker
 from kwire.broker.stored_sizes import StoredSizes
-from kwire.broker.partition.sync_rounds import SyncRounds
 from kwire.broker.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Topics
 from kwire.broker.upkeep import Upkeep
 from kwire.broker.work_allowance import WorkAllowance
@@ -57,6 +58,7 @@ from kwire.metrics import HttpMetrics, LoopMetrics, ServerMetrics, StreamMetrics
 from kwire.server.kafka import Shared
 from kwire.server.listener import Door, Sweep
 from kwire.server.stalls import StallProbe
+from kwire.streams.local import LocalLog
 from storage.background import BackgroundThreads
 from storage.directories import LogDirectories
 from storage.errors import StorageError
@@ -95,6 +97,7 @@ class Node:
     async def start(self) -> None:
         self._descriptors.report(self.config.log.open_max)
         clock = SystemClock()
+        self._cold_reads = ColdReads()
         self._store.lock()
         try:
             topics = await self._open_catalogue(clock)
@@ -111,7 +114,6 @@ class Node:
         self.event_store = EventStore(topics, self._metastore, clock, self._syncs, checks)
         await self.event_store.open()
         self._keepers = self._build_keepers(topics, clock)
-        self._cold_reads = ColdReads()
         self.event_files = await self._open_event_files(topics, directory_id)
         definitions = GroupDefinitions(self._metastore)
         groups = GroupCoordinator(
@@ -202,9 +204,7 @@ class Node:
 
     async def _open_webhooks(self, topics: Topics, clock: Clock) -> None:
         module = await asyncio.to_thread(importlib.import_module, "kwire.server.webhook_delivery")
-        self._webhooks = module.WebhookDelivery(
-            topics, self._metastore, clock, self._cold_reads, self.config.webhooks, self._descriptors
-        )
+        self._webhooks = module.WebhookDelivery(topics, self._metastore, clock, self.config.webhooks, self._descriptors)
         await self._webhooks.open()
 
     async def _open_event_files(self, topics: Topics, directory_id: bytes) -> LiveFiles | None:
@@ -218,7 +218,6 @@ class Node:
             topics,
             self._metastore,
             self.event_topics,
-            self._cold_reads,
         )
 
     def _build_keepers(self, topics: Topics, clock: Clock) -> Keepers:
@@ -275,7 +274,6 @@ class Node:
             self.config,
             web_groups=WebGroups(groups, definitions, topics, clock, defaults_of(self.config.rest_groups)),
             clock=clock,
-            reads=self._cold_reads,
             rooms=rooms,
             subscriptions=self._subscriptions,
             publisher=Publisher(clock, asyncio.get_running_loop().call_soon),
@@ -306,7 +304,7 @@ class Node:
         from kwire.broker.subscriptions import Subscriptions
 
         loop, config = asyncio.get_running_loop(), self.config
-        subscriptions = Subscriptions(clock, loop.call_soon, loop.call_later, self._cold_reads, config.rooms)
+        subscriptions = Subscriptions(clock, loop.call_soon, loop.call_later, config.rooms)
         rooms = Rooms(topics, config.rooms, subscriptions, is_delete_allowed=config.topics.is_delete_allowed)
 
         def is_in_use(topic: str) -> bool:
@@ -404,7 +402,15 @@ class Node:
             leader_epoch = entry.value["starts"] + 1 if entry else 0
             self._configs = DynamicConfigs(self._metastore, self.config)
             self._store.cordoned_dirs = self._configs.config.log.cordoned_dirs
-            topics = Topics(self._metastore, self._store, self._configs.config, clock, leader_epoch, self._syncs)
+            topics = Topics(
+                self._metastore,
+                self._store,
+                self._configs.config,
+                clock,
+                leader_epoch,
+                self._syncs,
+                partial(LocalLog, self._cold_reads),
+            )
             await check_folders(topics, self._store, starts_empty=starts_empty)
         except BaseException:
             self._syncs.close()

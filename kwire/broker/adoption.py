@@ -19,8 +19,8 @@ from msgspec import Struct, field
 from kwire.broker.catalogue import KEY_PREFIX, MARKS_PREFIX, entry_value
 from kwire.broker.deletion_notes import KEY_PREFIX as DELETED_PREFIX
 from kwire.broker.internal_topics import OWN_TOPICS, internal_topic
-from kwire.broker.producer_ids import KEY as PRODUCER_IDS_KEY
 from kwire.broker.partition.reserved_offsets import MARK_BLOCK
+from kwire.broker.producer_ids import KEY as PRODUCER_IDS_KEY
 from kwire.broker.start_up import NODE_KEY, new_cluster_id, set_aside_stamp
 from kwire.broker.topics import PARTITIONS_MAX, check_name
 from kwire.config import Config

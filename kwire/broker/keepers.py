@@ -4,9 +4,9 @@ from msgspec import Struct
 
 from kwire.broker.cleaning import Cleaning
 from kwire.broker.moves import Moves
+from kwire.broker.partition.sync_rounds import SyncRounds
 from kwire.broker.retention import Retention
 from kwire.broker.scrub import Scrub
-from kwire.broker.partition.sync_rounds import SyncRounds
 from kwire.broker.upkeep import Upkeep
 from kwire.broker.worker_process import WorkerProcess
 

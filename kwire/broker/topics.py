@@ -8,7 +8,7 @@ import asyncio
 import logging
 import re
 import uuid
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
@@ -37,6 +37,7 @@ from kwire.clock import Clock
 from kwire.config import Config, InvalidConfig
 from kwire.errors import ErrorCode, KafkaError
 from kwire.metastore import Change, MetaStore
+from kwire.streams.log import StreamLog
 from kwire.topic_config import TopicSettings
 from storage.directories import LogDirectories
 from storage.errors import PartitionOffline, StorageError
@@ -61,6 +62,8 @@ __all__ = [
 log = logging.getLogger("kwire.broker")
 
 R = TypeVar("R")
+# Makes the StreamLog of a partition, given the id of its topic.
+OpenStream = Callable[[Partition, bytes], StreamLog]
 
 # Kafka keeps its catalogue under this name; a topic of that name would confuse its tools.
 METADATA_TOPIC = "__cluster_metadata"
@@ -85,9 +88,20 @@ class Topic:
     It lives as long as somebody holds it or one of its partitions; an open log does. So there is never a second one.
     """
 
-    __slots__ = ("__weakref__", "facts", "is_hidden", "is_internal", "name", "partitions", "settings", "topic_id")
+    __slots__ = (
+        "__weakref__",
+        "_open_stream",
+        "_streams",
+        "facts",
+        "is_hidden",
+        "is_internal",
+        "name",
+        "partitions",
+        "settings",
+        "topic_id",
+    )
 
-    def __init__(self, facts: TopicFacts, settings: TopicSettings) -> None:
+    def __init__(self, facts: TopicFacts, settings: TopicSettings, open_stream: OpenStream) -> None:
         self.facts = facts
         self.name = facts.name
         self.topic_id = facts.topic_id
@@ -96,6 +110,9 @@ class Topic:
         self.is_hidden = facts.name in HIDDEN_TOPICS
         self.settings = settings
         self.partitions: list[Partition] = []
+        self._open_stream = open_stream
+        # By partition; made when the first is asked for, as most topics are used by Kafka clients only.
+        self._streams: dict[int, StreamLog] | None = None
 
     @property
     def configs(self) -> Mapping[str, str]:
@@ -104,6 +121,21 @@ class Topic:
 
     def partition(self, index: int) -> Partition | None:
         return self.partitions[index] if 0 <= index < len(self.partitions) else None
+
+    def stream(self, index: int = 0) -> StreamLog:
+        """The log of a partition that exists, as rooms, subscriptions, webhooks and REST use it."""
+        streams = self._streams
+        if streams is None:
+            streams = self._streams = {}
+        stream = streams.get(index)
+        if stream is None:
+            stream = streams[index] = self._open_stream(self.partitions[index], self.topic_id)
+        return stream
+
+    @property
+    def streams_in_use(self) -> Collection[StreamLog]:
+        """The logs that `stream` has returned so far."""
+        return self._streams.values() if self._streams is not None else ()
 
 
 class NewTopic(Struct, frozen=True):
@@ -132,9 +164,11 @@ class Topics:
         clock: Clock,
         leader_epoch: int,
         syncs: Syncs,
+        open_stream: OpenStream,
     ) -> None:
         self._store = store
         self._syncs = syncs
+        self._open_stream = open_stream
         self._config = config
         self._clock = clock
         self._shared_settings: dict[frozenset[tuple[str, str]], TopicSettings] = {}
@@ -510,7 +544,7 @@ class Topics:
     # --- live objects
 
     def _bring_up(self, facts: TopicFacts) -> Topic:
-        topic = Topic(facts, self._settings(facts.configs))
+        topic = Topic(facts, self._settings(facts.configs), self._open_stream)
         self._add_partitions(topic)
         self._live[topic.name] = self._live_by_id[topic.topic_id] = topic
         return topic

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kwire.broker.cold_reads import ColdReads
 from kwire.broker.events.partitioning import Partitioner
 from kwire.broker.events.publishing import Publisher
 from kwire.broker.fetch_sessions import FetchSessions
@@ -46,7 +45,6 @@ class WebServices:
     config: Config
     web_groups: WebGroups
     clock: Clock
-    reads: ColdReads
     rooms: Rooms
     publisher: Publisher
     subscriptions: Subscriptions

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kwire.broker import sync_rounds
-from kwire.broker.partition import Partition
+from kwire.broker.partition import Partition, sync_rounds
 from kwire.broker.partition.sync_rounds import SyncRounds
 from kwire.errors import ErrorCode, KafkaError
 from kwire.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData

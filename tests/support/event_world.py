@@ -23,6 +23,7 @@ from kwire.broker.topics import EVENTS_TOPIC, NewTopic, Topic, Topics
 from kwire.config import load
 from kwire.errors import KafkaError, StreamError
 from kwire.metastore import EmbeddedMetaStore
+from kwire.streams.local import LocalLog
 from storage.batch import Record, build_batch, check_batch
 from storage.directories import LogDirectories
 from storage.errors import StorageError
@@ -31,6 +32,7 @@ from storage.segment import LogSegment
 from storage.syncing import sync_all
 from tests.support.clock import ManualClock
 from tests.support.event_store import all_events, events_of
+from tests.support.events import ReadsHere
 from tests.support.simulated_disk import Crashed, SimulatedDisk, SimulatedFiles
 
 DATA_DIR = "/data"
@@ -158,7 +160,15 @@ class EventWorld:
         self.store.lock()
         self.metastore = ThreadlessMetaStore(Journal.open(f"{DATA_DIR}/metastore.journal", self.files))
         self.syncs = SomeSyncs(self)
-        self.topics = Topics(self.metastore, self.store, self.config, ManualClock(), self.life, self.syncs)
+        self.topics = Topics(
+            self.metastore,
+            self.store,
+            self.config,
+            ManualClock(),
+            self.life,
+            self.syncs,
+            partial(LocalLog, ReadsHere()),
+        )
         check = self.store.check(self.topics.catalogue.folder_ids(), self.topics.deletion_notes.all())
         assert not check.report.unknown
         check.settle(is_all_online=True)

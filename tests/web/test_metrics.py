@@ -16,12 +16,12 @@ from kwire.broker.events.publishing import Publisher
 from kwire.broker.fetch_sessions import EVICTION_MS_MIN
 from kwire.broker.keepers import Keepers
 from kwire.broker.lag import Lags
+from kwire.broker.partition.sync_rounds import SyncRounds
 from kwire.broker.retention import Retention
 from kwire.broker.rooms.rooms import Rooms
 from kwire.broker.scrub import Scrub
 from kwire.broker.stored_sizes import StoredSizes
 from kwire.broker.subscriptions import Subscriptions
-from kwire.broker.partition.sync_rounds import SyncRounds
 from kwire.broker.topics import Topics
 from kwire.broker.upkeep import Upkeep
 from kwire.broker.worker_process import WorkerProcess
@@ -211,7 +211,7 @@ async def collected(node: QuietNode, server_metrics: ServerMetrics | None = None
     sessions = node.services.fetch_sessions
     groups = GroupReports(node.groups, Lags(node.topics, node.store, node.files, node.cold_reads, node.clock))
     loop, stream_metrics = asyncio.get_running_loop(), StreamMetrics()
-    subscriptions = Subscriptions(node.clock, loop.call_soon, loop.call_later, node.cold_reads, node.config.rooms)
+    subscriptions = Subscriptions(node.clock, loop.call_soon, loop.call_later, node.config.rooms)
     services = WebServices(
         node.topics,
         groups,
@@ -226,7 +226,6 @@ async def collected(node: QuietNode, server_metrics: ServerMetrics | None = None
         node.config,
         WebGroups(node.groups, GroupDefinitions(node.metastore), node.topics, node.clock),
         node.clock,
-        node.cold_reads,
         Rooms(node.topics, node.config.rooms, subscriptions),
         Publisher(node.clock, loop.call_soon),
         subscriptions,

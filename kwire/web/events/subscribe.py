@@ -16,13 +16,14 @@ from typing import Annotated, Literal, NamedTuple
 import msgspec
 from aiohttp import web
 
-from kwire.broker.events.reading import EventReader, newest_offset
+from kwire.broker.events.reading import EventReader
 from kwire.broker.subscriptions import FROM_OLDEST, OnLag, Start, SubscribeOptions, Subscription, SubscriptionFacts
 from kwire.broker.subscriptions.marks import RETENTION, Gap
 from kwire.broker.subscriptions.readers import OpenReader
 from kwire.broker.subscriptions.start import StartKind
-from kwire.broker.topics import EVENTS_TOPIC, Topic
+from kwire.broker.topics import EVENTS_TOPIC
 from kwire.errors import OffsetOutOfRange, RoomNotFound, SubscriptionFailed, TopicNotFound
+from kwire.streams.log import StreamLog
 from kwire.web.bodies import query_of
 from kwire.web.events.encodings import ALL_FORMS, STREAM_FORMS, Forms
 from kwire.web.events.event_lines import StoredEvent
@@ -60,7 +61,7 @@ class _Stream(NamedTuple):
     """What is subscribed to, and how it is read and shown."""
 
     name: str
-    topic: Topic
+    log: StreamLog
     open_reader: OpenReader
     forms: Forms
 
@@ -74,15 +75,15 @@ async def subscribe_all(services: WebServices, request: web.Request) -> web.Stre
     check_streamable(request)
     wanted = _wanted(request)
     store = services.event_store
-    topic = await services.topics.events_topic()
-    return await _subscribe(services, request, _Stream(EVENTS_TOPIC, topic, store.global_reader, ALL_FORMS), wanted)
+    journal = await store.journal()
+    return await _subscribe(services, request, _Stream(EVENTS_TOPIC, journal, store.global_reader, ALL_FORMS), wanted)
 
 
 async def subscribe_stream(services: WebServices, request: web.Request) -> web.StreamResponse:
     check_streamable(request)
     wanted = _wanted(request)
     topic = services.event_store.event_topic(request.match_info["topic"])
-    return await _subscribe(services, request, _Stream(topic.name, topic, EventReader, STREAM_FORMS), wanted)
+    return await _subscribe(services, request, _Stream(topic.name, topic.stream(), EventReader, STREAM_FORMS), wanted)
 
 
 async def _subscribe(
@@ -115,11 +116,9 @@ async def _subscribe(
 async def _subscribed(
     services: WebServices, source: _Stream, start: Start, sink: ListeningSocket | RoomStream, options: SubscribeOptions
 ) -> Subscription:
-    name, topic, open_reader, _ = source
+    name, log, open_reader, _ = source
     try:
-        return await services.subscriptions.subscribe(
-            name, topic, topic.partitions[0], start, sink, options, open_reader
-        )
+        return await services.subscriptions.subscribe(name, log, start, sink, options, open_reader)
     except RoomNotFound:
         raise TopicNotFound(name) from None
 
@@ -131,7 +130,7 @@ async def _resumed(
     gap = None
     # Who asked for what is still to come was told a place before it.
     is_before_start = wanted.start.kind is StartKind.OFFSET and last_id < wanted.start.value
-    if last_id <= newest_offset(source.topic.partitions[0]) or is_before_start:
+    if last_id <= source.log.bounds().newest or is_before_start:
         try:
             subscription = await _subscribed(services, source, Start.at(last_id + 1), sink, wanted.options)
             return subscription, subscription.facts, None

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import msgspec
 from aiohttp import web
 
-from kwire.broker.events.reading import newest_offset
 from kwire.broker.store.event_topics import config_value
 from kwire.broker.store.schema_document import SCHEMAS_MAX
 from kwire.broker.topics import Topic
@@ -86,7 +85,7 @@ async def _evolve(services: WebServices, request: web.Request, *, is_whole: bool
 
 
 def _told(services: WebServices, topic: Topic) -> dict[str, Any]:
-    return config_value(topic.name, newest_offset(topic.partitions[0]) + 1, services.event_topics.schemas(topic))
+    return config_value(topic.name, topic.stream().bounds().committed_end, services.event_topics.schemas(topic))
 
 
 ROUTES: tuple[Route, ...] = (

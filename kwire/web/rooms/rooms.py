@@ -137,7 +137,7 @@ async def room_to_publish(services: WebServices, name: str) -> Room:
 def check_length(services: WebServices, name: str, raw: bytes) -> None:
     """Raise EventTooLarge for a body that cannot become one batch of the room: to decode it would hold the loop."""
     try:
-        limit = services.rooms.get(name).partition.settings.max_message_bytes
+        limit = services.rooms.get(name).log.max_batch_bytes
     except RoomNotFound:
         limit = services.config.values.number("message.max.bytes")
     if len(raw) > limit:

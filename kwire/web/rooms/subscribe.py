@@ -16,7 +16,6 @@ from typing import Annotated, Literal, NamedTuple
 import msgspec
 from aiohttp import web
 
-from kwire.broker.events.reading import newest_offset
 from kwire.broker.rooms.rooms import Room
 from kwire.broker.subscriptions import FROM_OLDEST, Start, SubscribeOptions, Subscription, SubscriptionFacts
 from kwire.broker.subscriptions.marks import RETENTION, Closed, Gap, Mark
@@ -182,7 +181,7 @@ async def subscribe(services: WebServices, request: web.Request) -> web.StreamRe
 async def _subscribed(
     services: WebServices, room: Room, start: Start, sink: SocketSession | RoomStream, options: SubscribeOptions
 ) -> Subscription:
-    return await services.subscriptions.subscribe(room.name, room.topic, room.partition, start, sink, options)
+    return await services.subscriptions.subscribe(room.name, room.log, start, sink, options)
 
 
 async def _resumed(
@@ -197,7 +196,7 @@ async def _resumed(
     gap = None
     # Who asked for what is still to come was told a place before it.
     is_before_start = from_offset is not None and last_id < from_offset
-    if last_id <= newest_offset(room.partition) or is_before_start:
+    if last_id <= room.log.bounds().newest or is_before_start:
         try:
             subscription = await _subscribed(services, room, Start.at(last_id + 1), sink, options)
             return subscription, subscription.facts, None

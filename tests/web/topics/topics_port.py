@@ -97,7 +97,6 @@ async def topics_port(directory: Path, *settings: str) -> AsyncIterator[Port]:
             topics=node.topics,
             config=node.config,
             clock=node.clock,
-            reads=node.cold_reads,
             publisher=Publisher(node.clock, asyncio.get_running_loop().call_soon),
             partitioner=Partitioner(),
             keepers=SimpleNamespace(retention=retention),
