@@ -253,12 +253,14 @@ class Node:
         from kwire.coordinator.web_groups import WebGroups, defaults_of
         from kwire.server.http import HttpServer
         from kwire.server.takeover import TakeOvers
+        from kwire.streams.local_commands import local_commands
         from kwire.web.groups.reports import GroupReports
         from kwire.web.memory import HttpMemory
         from kwire.web.page_turns import PageTurns
         from kwire.web.services import WebServices
 
         topics, groups, clock = services.topics, services.groups, services.clock
+        webhooks = self._webhooks.webhooks if self._webhooks is not None else None
         stream_metrics = StreamMetrics()
         web = WebServices(
             topics,
@@ -288,7 +290,8 @@ class Node:
             transactions=services.transactions,
             event_store=self.event_store,
             event_topics=self.event_topics,
-            webhooks=self._webhooks.webhooks if self._webhooks is not None else None,
+            commands=local_commands(topics, self.event_store, self.event_topics, rooms, webhooks),
+            webhook_statistics=webhooks.statistics if webhooks is not None else None,
             event_files=self.event_files.sink if self.event_files is not None else None,
             descriptors=self._descriptors,
         )

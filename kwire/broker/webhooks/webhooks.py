@@ -8,7 +8,8 @@ import asyncio
 import logging
 import random
 import uuid
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
@@ -63,6 +64,19 @@ class ShownPlace(NamedTuple):
     last_event_id: str | None
     pending: int
     retrying: int
+
+
+class WebhookStatistics(NamedTuple):
+    """Of all webhooks of this process: how many there are in each state, and what has become of events."""
+
+    states: Mapping[str, int]
+    pending: int
+    retrying: int
+    dead_letters: int
+    in_flight: int
+    delivered: int
+    failed: int
+    died: int
 
 
 class Webhooks:
@@ -169,6 +183,20 @@ class Webhooks:
             last = str(EventId(name, position - 1)) if position > 0 else None
             shown[name] = ShownPlace(last, pending, len(cursor.aside) + (cursor.head is not None))
         return shown
+
+    def statistics(self) -> WebhookStatistics:
+        consumers, counts = self._consumers.values(), self.counts
+        places = [place for one in consumers for place in self.places(one).values()]
+        return WebhookStatistics(
+            states=Counter(one.definition.state for one in consumers),
+            pending=sum(place.pending for place in places),
+            retrying=sum(place.retrying for place in places),
+            dead_letters=sum(len(one.dead) for one in consumers),
+            in_flight=counts.in_flight,
+            delivered=counts.delivered,
+            failed=counts.failed,
+            died=counts.dead,
+        )
 
     # --- changes
 

@@ -61,8 +61,8 @@ async def create(services: WebServices, request: web.Request) -> web.Response:
     asked = await body_of(request, CreateEventTopic)
     if asked.name.startswith(INTERNAL_PREFIX):
         raise BadRequest(f"names that begin with {INTERNAL_PREFIX} are the server's own", code="InvalidName")
-    topic = await services.event_topics.create(asked.name, asked.schemas, asked.configs)
-    return json_answer(_told(services, topic), status=201)
+    await services.commands.topics.create_event_topic(asked.name, asked.schemas, asked.configs)
+    return json_answer(_told(services, services.event_topics.find(asked.name)), status=201)
 
 
 async def show(services: WebServices, request: web.Request) -> web.Response:
@@ -79,9 +79,9 @@ async def add(services: WebServices, request: web.Request) -> web.Response:
 
 async def _evolve(services: WebServices, request: web.Request, *, is_whole: bool) -> web.Response:
     asked = await body_of(request, GiveSchemas)
-    topic = services.event_topics.find(request.match_info["topic"])
-    await services.event_topics.evolve(topic, asked.schemas, is_whole=is_whole)
-    return json_answer(_told(services, topic))
+    name = request.match_info["topic"]
+    await services.commands.topics.change_schemas(name, asked.schemas, is_whole=is_whole)
+    return json_answer(_told(services, services.event_topics.find(name)))
 
 
 def _told(services: WebServices, topic: Topic) -> dict[str, Any]:

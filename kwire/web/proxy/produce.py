@@ -177,7 +177,8 @@ async def _find_or_create(services: WebServices, request: web.Request, records: 
     for index in (partition, *(one.partition for one in records if one.partition is not None)):
         if not 0 <= index < topics.partition_count:
             raise no_partition(name, topics.partition_count, index)
-    return await services.topics.get_or_create(name)
+    await services.commands.topics.create_if_missing(name)
+    return find_topic(services, request)
 
 
 async def _produce(
