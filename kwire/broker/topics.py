@@ -8,7 +8,7 @@ import asyncio
 import logging
 import re
 import uuid
-from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
@@ -33,11 +33,11 @@ from kwire.broker.full_disk import freeing
 from kwire.broker.internal_topics import internal_topic
 from kwire.broker.offset_marks import OffsetMarks
 from kwire.broker.partition import Partition, Syncs
+from kwire.broker.topic_streams import OpenStream, TopicStreams
 from kwire.clock import Clock
 from kwire.config import Config, InvalidConfig
 from kwire.errors import ErrorCode, KafkaError
 from kwire.metastore import Change, MetaStore
-from kwire.streams.log import StreamLog
 from kwire.topic_config import TopicSettings
 from storage.directories import LogDirectories
 from storage.errors import PartitionOffline, StorageError
@@ -62,8 +62,6 @@ __all__ = [
 log = logging.getLogger("kwire.broker")
 
 R = TypeVar("R")
-# Makes the StreamLog of a partition, given the id of its topic.
-OpenStream = Callable[[Partition, bytes], StreamLog]
 
 # Kafka keeps its catalogue under this name; a topic of that name would confuse its tools.
 METADATA_TOPIC = "__cluster_metadata"
@@ -82,26 +80,16 @@ _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 _INTERNAL_LOOKS = {look(name): name for name in INTERNAL_TOPICS}
 
 
-class Topic:
+class Topic(TopicStreams):
     """A live topic: its partitions, and its settings with everything parsed. `facts` are those of the catalogue.
 
     It lives as long as somebody holds it or one of its partitions; an open log does. So there is never a second one.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_open_stream",
-        "_streams",
-        "facts",
-        "is_hidden",
-        "is_internal",
-        "name",
-        "partitions",
-        "settings",
-        "topic_id",
-    )
+    __slots__ = ("__weakref__", "facts", "is_hidden", "is_internal", "name", "settings")
 
     def __init__(self, facts: TopicFacts, settings: TopicSettings, open_stream: OpenStream) -> None:
+        super().__init__(open_stream)
         self.facts = facts
         self.name = facts.name
         self.topic_id = facts.topic_id
@@ -110,9 +98,6 @@ class Topic:
         self.is_hidden = facts.name in HIDDEN_TOPICS
         self.settings = settings
         self.partitions: list[Partition] = []
-        self._open_stream = open_stream
-        # By partition; made when the first is asked for, as most topics are used by Kafka clients only.
-        self._streams: dict[int, StreamLog] | None = None
 
     @property
     def configs(self) -> Mapping[str, str]:
@@ -121,21 +106,6 @@ class Topic:
 
     def partition(self, index: int) -> Partition | None:
         return self.partitions[index] if 0 <= index < len(self.partitions) else None
-
-    def stream(self, index: int = 0) -> StreamLog:
-        """The log of a partition that exists, as rooms, subscriptions, webhooks and REST use it."""
-        streams = self._streams
-        if streams is None:
-            streams = self._streams = {}
-        stream = streams.get(index)
-        if stream is None:
-            stream = streams[index] = self._open_stream(self.partitions[index], self.topic_id)
-        return stream
-
-    @property
-    def streams_in_use(self) -> Collection[StreamLog]:
-        """The logs that `stream` has returned so far."""
-        return self._streams.values() if self._streams is not None else ()
 
 
 class NewTopic(Struct, frozen=True):
