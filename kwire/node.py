@@ -379,7 +379,7 @@ class Node:
             partition = topic.partition(int(index)) if topic is not None else None
             if partition is not None:
                 try:
-                    partition.log  # noqa: B018
+                    partition.open()
                 except StorageError as error:
                     # It is tried again when somebody asks for it, and the answer says what is wrong.
                     log.error("%s cannot be opened: %s", folder, error)

@@ -30,7 +30,6 @@ LONG_FILES: dict[str, str] = {}
 SHARED_BY_HANDLERS = {
     "__init__",
     "context",
-    "epochs",
     "fetch_errors",
     "fetch_requests",
     "offset_commits",

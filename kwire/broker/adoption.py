@@ -22,7 +22,7 @@ from kwire.broker.internal_topics import OWN_TOPICS, internal_topic
 from kwire.broker.partition.reserved_offsets import MARK_BLOCK
 from kwire.broker.producer_ids import KEY as PRODUCER_IDS_KEY
 from kwire.broker.start_up import NODE_KEY, new_cluster_id, set_aside_stamp
-from kwire.broker.topics import PARTITIONS_MAX, check_name
+from kwire.broker.topic_names import PARTITIONS_MAX, check_name
 from kwire.config import Config
 from kwire.errors import KafkaError
 from kwire.metastore import Change, EmbeddedMetaStore

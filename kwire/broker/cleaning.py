@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeVar
 from kwire.broker.deletions import Deletions
 from kwire.broker.dirt import NEVER_MS, Dirt, dirty_since, find_dirt, is_bounded
 from kwire.broker.pace import Pace
-from kwire.broker.partition import Partition
+from kwire.broker.partition import LogMaintenance, Partition
 from kwire.broker.topics import Topic, Topics
 from kwire.broker.worker_process import WorkerDied, WorkerProcess
 from kwire.clock import Clock
@@ -28,7 +28,6 @@ from storage.cleaned_segment import discard_new, is_whole
 from storage.compaction import GROUP_SEGMENTS_MAX, Compacted, CompactionJob, SegmentGroup, compact
 from storage.errors import CorruptBatch, DamagedLog, DiskFailure, StorageError, StorageFailed
 from storage.files import Files
-from storage.log import Log
 from storage.segment import LogSegment
 
 log = logging.getLogger("kwire.broker")
@@ -61,7 +60,7 @@ Place = tuple[bytes, int]
 class _Choice(NamedTuple):
     topic: Topic
     partition: Partition
-    log: Log
+    log: LogMaintenance
     dirt: Dirt
 
     @property
@@ -195,7 +194,7 @@ class Cleaning:
     async def _look(self, topic: Topic, partition: Partition, now_ms: int) -> _Choice | None:
         """The log if it is to be cleaned; when that may change without anybody appending is written down."""
         place = (topic.topic_id, partition.index)
-        found = partition.log
+        found = partition.maintenance()
         if not found.is_writable:
             return None
         dirt = find_dirt(partition, now_ms)
@@ -219,7 +218,7 @@ class Cleaning:
         self._remember(place, due_ms)
         return _Choice(topic, partition, found, dirt) if is_dirty else None
 
-    async def _dirty_since(self, found: Log, dirt: Dirt) -> int:
+    async def _dirty_since(self, found: LogMaintenance, dirt: Dirt) -> int:
         segments = list(found.segments())
         unknown = [
             one
@@ -233,7 +232,7 @@ class Cleaning:
                 segment.first_timestamp = timestamp
         return dirty_since(segments, dirt.first_dirty_offset)
 
-    def _roll_if_old(self, partition: Partition, found: Log, now_ms: int) -> None:
+    def _roll_if_old(self, partition: Partition, found: LogMaintenance, now_ms: int) -> None:
         """What is too old is still in the segment that takes appends: close it, so that the next look can take it."""
         *_, last = found.segments()
         limit_ms = now_ms - partition.settings.compaction_lag_max_ms
@@ -286,7 +285,7 @@ class Cleaning:
             segments=dirt.sealed(),
             clean_upto=dirt.first_dirty_offset,
             uncleanable_offset=dirt.uncleanable_offset,
-            producers=choice.log.producers.encode(),
+            producers=choice.log.encoded_producers(),
             now_ms=self._clock.now_ms(),
             delete_retention_ms=settings.delete_retention_ms,
             keys_bytes_max=self._config.cleaner_keys_bytes_max,
@@ -358,8 +357,7 @@ class Cleaning:
 
     def _is_current(self, choice: _Choice) -> bool:
         """Whether the log is still the one that was chosen: neither deleted nor parked since."""
-        is_topic = self._topics.get(choice.partition.topic_name) is choice.topic
-        return is_topic and choice.partition.is_open and choice.partition.log is choice.log
+        return choice.log.is_current and self._topics.get(choice.partition.topic_name) is choice.topic
 
     def _still_there(self, choice: _Choice, groups: list[SegmentGroup]) -> list[LogSegment] | None:
         """The log's segments that are to be replaced, without groups that retention took meanwhile, if any are left.

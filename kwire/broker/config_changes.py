@@ -14,7 +14,8 @@ from kwire.broker import log_levels
 from kwire.broker.catalogue import EVENTS_CONFIG
 from kwire.broker.chunking import next_turn, spread
 from kwire.broker.dynamic_configs import DynamicConfigs
-from kwire.broker.topics import Topic, Topics, check_name
+from kwire.broker.topic_names import check_name
+from kwire.broker.topics import Topic, Topics
 from kwire.client_metrics_config import CLIENT_METRICS_SETTINGS
 from kwire.config import SETTINGS, Config, InvalidConfig, Kind, Setting
 from kwire.config.description import ResourceType

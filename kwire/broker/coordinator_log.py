@@ -14,8 +14,7 @@ from kwire.broker.internal_records import (
     Transaction,
     TransactionEnd,
 )
-from kwire.broker.partition import Partition
-from kwire.broker.partition.reserved_offsets import OnReached
+from kwire.broker.partition import OnReached, Partition
 from kwire.broker.topics import Topics
 from storage.batch import BatchHeader, Record, build_batch, is_intact, parse_header, read_records
 from storage.errors import DamagedLog, QuarantinedRange
@@ -79,11 +78,10 @@ class CoordinatorLog:
         partition = topic.partition(shard) if topic else None
         if partition is None:
             return
-        log = partition.log
-        if log.damage is not None or partition.high_watermark < log.log_end_offset:
+        if partition.damage is not None or partition.high_watermark < partition.log_end_offset:
             # What is lost, or not safe yet, may be a commit: nobody may be told that there was none.
             raise self._unreadable(partition, "it cannot be read to its end")
-        offset = log.log_start_offset
+        offset = partition.log_start_offset
         while offset < partition.high_watermark:
             try:
                 yield from self._warmed(partition.cold_start(offset))
@@ -116,7 +114,7 @@ class CoordinatorLog:
             raise outcome[0]
 
     def _unreadable(self, partition: Partition, problem: str) -> DamagedLog:
-        data_dir, folder = os.path.split(partition.log.directory)
+        data_dir, folder = os.path.split(partition.maintenance().directory)
         return DamagedLog(
             f"{folder}: {problem}. What it holds is not served. Stop the server and restore {folder} from a backup, or "
             f"move it away and run: kwire log adopt {data_dir} --accept-loss {folder}"

@@ -12,7 +12,6 @@ from typing import NamedTuple
 from kwire.broker.partition import Partition
 from kwire.topic_config import TopicSettings
 from storage.batch_walk import SealedSegment
-from storage.log import Log
 from storage.segment import LogSegment
 
 NEVER_MS = 2**63 - 1
@@ -40,9 +39,9 @@ class Dirt(NamedTuple):
 
 def find_dirt(partition: Partition, now_ms: int) -> Dirt:
     """Look at an open log. Quick, except that the newest time of a segment may have to be read from its index file."""
-    log, settings = partition.log, partition.settings
+    log, settings = partition.maintenance(), partition.settings
     first_dirty = max(log.clean_upto, log.log_start_offset)
-    uncleanable = _uncleanable_offset(partition, log)
+    uncleanable = _uncleanable_offset(partition)
     lag_min_ms = settings.compaction_lag_min_ms
     chosen: list[LogSegment] = []
     clean_bytes = dirty_bytes = 0
@@ -61,9 +60,9 @@ def find_dirt(partition: Partition, now_ms: int) -> Dirt:
     return Dirt(tuple(chosen), first_dirty, uncleanable, clean_bytes, dirty_bytes, due_ms)
 
 
-def _uncleanable_offset(partition: Partition, log: Log) -> int:
+def _uncleanable_offset(partition: Partition) -> int:
     # What is above the log's synced offset may be cleaned: a segment with a finished seal was synced with it.
-    return min([partition.last_stable_offset, *(one.start_offset for one in log.quarantined)])
+    return min([partition.last_stable_offset, *(one.start_offset for one in partition.quarantined)])
 
 
 def is_bounded(settings: TopicSettings) -> bool:

@@ -176,9 +176,8 @@ class Lags:
 
     def _known_extent(self, place: _Place, partition: Partition | None) -> _Extent | None:
         if partition is not None and partition.is_open:
-            log = partition.log
             stable_offset = partition.last_stable_offset
-            extent = _Extent(log.log_start_offset, partition.high_watermark, stable_offset, log.size_bytes)
+            extent = _Extent(partition.log_start_offset, partition.high_watermark, stable_offset, partition.size_bytes)
             self._extents.put(place, extent)
             return extent
         known = self._extents.get(place)

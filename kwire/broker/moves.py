@@ -19,7 +19,7 @@ from kwire.broker.topics import Topic, Topics
 from kwire.errors import ErrorCode, KafkaError
 from storage.directories import LogDirectories
 from storage.errors import DiskFailure, StorageError
-from storage.moving import HASTY_REST_BYTES_MAX, REST_BYTES_MAX, CopyRound, LogMove, MovedLog, can_switch
+from storage.moving import HASTY_REST_BYTES_MAX, REST_BYTES_MAX, CopyRound, LogMove
 from storage.partition_metadata import partition_folder
 
 log = logging.getLogger("kwire.broker")
@@ -139,8 +139,7 @@ class Moves:
         if self._store.path_of(folder) is None:
             await self._place_empty(topic, partition, folder, data_dir)
             return
-        found = partition.log
-        if not found.is_writable or found.damage is not None:
+        if not partition.is_writable or partition.damage is not None:
             raise DiskFailure(f"the log of {folder} is damaged or failed, and stays where it is")
         if len(self._entries) >= MOVES_MAX:
             raise DiskFailure(f"{MOVES_MAX} partitions are moving already")
@@ -160,8 +159,8 @@ class Moves:
 
     async def _settle_first(self, partition: Partition) -> None:
         """Where an earlier move could not be settled, the folder that it came from is still needed."""
-        opened = partition.log if partition.is_open else None
-        if isinstance(opened, MovedLog) and not opened.is_settled:
+        opened = partition.maintenance() if partition.is_open else None
+        if opened is not None and not opened.is_settled:
             await asyncio.to_thread(opened.settle)
 
     async def _place_empty(self, topic: Topic, partition: Partition, folder: str, data_dir: str) -> None:
@@ -193,7 +192,7 @@ class Moves:
         for entry in self._entries.values():
             partition, move = entry.partition, entry.move
             if not move.is_switched:
-                lag = move.lag(partition.log) if partition.is_open else -1
+                lag = partition.maintenance().move_lag(move) if partition.is_open else -1
                 yield FutureReplica(partition.topic_name, partition.index, move.target.data_dir, move.copied_bytes, lag)
 
     @property
@@ -269,10 +268,10 @@ class Moves:
     async def _copy(self, entry: _Entry) -> bool:
         """Copy until the switch is made; False when it is not wanted any more."""
         while self._is_wanted(entry):
-            opened = entry.partition.log
+            opened = entry.partition.maintenance()
             if not opened.is_writable or opened.damage is not None:
                 raise DiskFailure(f"the log of {entry.name} is damaged or failed")
-            rest = entry.move.plan(opened)
+            rest = opened.plan_copy(entry.move)
             if rest.is_rest(entry.rest_bytes_max):
                 if await self._switched(entry):
                     return True
@@ -332,16 +331,9 @@ class Moves:
     def _switch(self, entry: _Entry) -> bool:
         """In one turn, without waiting for the disk; False if this is not the moment."""
         partition = entry.partition
-        if not self._is_wanted(entry) or partition.is_syncing or not partition.is_open:
+        if not self._is_wanted(entry) or not partition.is_open:
             return False
-        opened = partition.log
-        if not can_switch(opened):
-            return False
-        rest = entry.move.plan(opened)
-        if not rest.is_rest(entry.rest_bytes_max):
-            return False
-        partition.go_on_in(entry.move.switch(opened, rest))
-        return True
+        return partition.maintenance().switch(entry.move, entry.rest_bytes_max)
 
     async def _settle(self, entry: _Entry) -> None:
         move, partition = entry.move, entry.partition

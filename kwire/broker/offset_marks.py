@@ -63,7 +63,7 @@ class OffsetMarks:
             self._writing = None
 
     async def _reserve(self, wanted: Mapping[Partition, bytes]) -> None:
-        marks = {one: first_mark(one.log.log_end_offset if one.is_open else one.high_watermark) for one in wanted}
+        marks = {one: first_mark(one.log_end_offset if one.is_open else one.high_watermark) for one in wanted}
         try:
             async with asyncio.timeout(COMMIT_SECONDS_MAX):
                 await self.commit((topic_id, one.index, marks[one]) for one, topic_id in wanted.items())

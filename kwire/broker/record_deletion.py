@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
-from kwire.broker.partition import Partition, code_of
+from kwire.broker.partition import LogMaintenance, Partition, code_of
 from kwire.errors import ErrorCode, KafkaError
 from storage.errors import LogClosed, StorageError
-from storage.log import Log
 from storage.log_start import StartMove
 
 HIGH_WATERMARK = -1
@@ -30,8 +29,7 @@ class Deletion(NamedTuple):
 
 class _Begun(NamedTuple):
     place: int
-    partition: Partition
-    log: Log
+    log: LogMaintenance
     move: StartMove
 
 
@@ -75,7 +73,8 @@ def _begin(wanted: Sequence[Deletion], places: Sequence[int], outcomes: list[int
             start = _new_start(partition, wanted[place].offset)
             outcomes[place] = start
             if start > 0:  # where every log starts
-                begun.append(_Begun(place, partition, partition.log, StartMove(partition.log, start)))
+                log = partition.maintenance()
+                begun.append(_Begun(place, log, log.begin_start_move(start)))
         except KafkaError as error:
             outcomes[place] = error
         except StorageError as error:
@@ -86,7 +85,7 @@ def _begin(wanted: Sequence[Deletion], places: Sequence[int], outcomes: list[int
 def _end(begun: Sequence[_Begun], work: "asyncio.Future[list[bool | KafkaError]]") -> None:
     outcomes = [False] * len(begun) if work.cancelled() or work.exception() is not None else work.result()
     for one, outcome in zip(begun, outcomes, strict=True):
-        if outcome is True and one.partition.is_open and one.partition.log is one.log:
+        if outcome is True and one.log.is_current:
             one.move.finish()
         else:
             one.move.fail()
@@ -97,15 +96,15 @@ def _new_start(partition: Partition, offset: int) -> int:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION, f"cleanup.policy of {partition.topic_name} does not let records be deleted"
         )
-    log = partition.log  # the high watermark is known once it is open
+    partition.open()  # the high watermark is known then
     upto = partition.high_watermark if offset == HIGH_WATERMARK else offset
     if not 0 <= upto <= partition.high_watermark:
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} is not from 0 to {partition.high_watermark}")
-    if log.is_closed:
+    if partition.is_closed:
         raise LogClosed("the topic is deleted")
-    if not log.is_writable:
+    if not partition.is_writable:
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the log is damaged or failed, and is left as it is")
-    return max(upto, log.log_start_offset)
+    return max(upto, partition.log_start_offset)
 
 
 def _run(moves: Sequence[StartMove]) -> list[bool | KafkaError]:

@@ -21,15 +21,14 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from kwire.broker.backoff import Backoff
 from kwire.broker.deletions import Deletions, delete_files
-from kwire.broker.partition import Partition
+from kwire.broker.partition import LogMaintenance, Partition
 from kwire.broker.topics import Topics
 from kwire.clock import Clock
 from kwire.topic_config import TopicSettings
 from storage.disk_reserve import DiskReserve
 from storage.errors import StorageError
 from storage.files import Files
-from storage.log import Log
-from storage.log_ages import AgingLog, Verdict, age_closed_log, age_open_log
+from storage.log_ages import AgingLog, Verdict, age_closed_log
 from storage.log_start import StartMove
 from storage.retention import RetentionLimits, ring_start
 from storage.segment import LogSegment
@@ -72,7 +71,7 @@ class _Wanted(NamedTuple):
     """A log that is to begin at `start`."""
 
     partition: Partition
-    opened: Log
+    opened: LogMaintenance
     start: int
 
 
@@ -164,7 +163,7 @@ class Retention:
         """Take out the segments that a ring has left behind, and try again what has failed before."""
         rings = [one for one in self._topics.open_partitions if one.settings.retention_messages >= 0]
         for some in _portions(rings, LOGS_PER_TURN):
-            wanted = [_Wanted(one, one.log, _ring_start(one)) for one in some if _may_lose(one)]
+            wanted = [_Wanted(one, one.maintenance(), _ring_start(one)) for one in some if _may_lose(one)]
             for partition, dropped in await self._drop_all(wanted):
                 self._delete_later(partition, dropped)
             await asyncio.sleep(0)
@@ -207,12 +206,12 @@ class Retention:
         """Takes out of these logs what is to go, and returns it."""
         now_ms = self._clock.now_ms()
         wanted: list[_Wanted] = []
-        looks: list[tuple[Partition, Log, AgingLog, RetentionLimits]] = []
+        looks: list[tuple[Partition, LogMaintenance, AgingLog, RetentionLimits]] = []
         for partition in partitions:
             if not _may_lose(partition):
                 continue
-            opened = partition.log
-            aging = age_open_log(opened, partition.high_watermark, self._files)
+            opened = partition.maintenance()
+            aging = opened.ages(self._files)
             limits = _limits(partition.settings, partition.high_watermark - partition.last_stable_offset)
             if aging.is_known(limits):
                 start = aging.judge(limits, now_ms).log_start_offset
@@ -235,7 +234,7 @@ class Retention:
             start = self._start_of(one)
             try:
                 if start > one.opened.log_start_offset:
-                    moves[one] = StartMove(one.opened, start)
+                    moves[one] = one.opened.begin_start_move(start)
             except StorageError as error:
                 failures[one] = error
         if moves:
@@ -278,8 +277,8 @@ class Retention:
                 error,
             )
 
-    def _drop(self, opened: Log) -> list[LogSegment]:
-        dropped = opened.drop_segments() if _has_leftovers(opened) else []
+    def _drop(self, opened: LogMaintenance) -> list[LogSegment]:
+        dropped = opened.drop_segments()
         self.deleted_segments += len(dropped)
         self.deleted_bytes += sum(segment.size_bytes for segment in dropped)
         return dropped
@@ -348,12 +347,11 @@ class Retention:
         Nobody has been reading here, so the files need not stay for a while: the log could not be put away so long.
         """
         self._looks.pop(closed.folder, None)
-        topic = self._topics.get(closed.topic_name)
-        partition = topic.partition(closed.partition_index) if topic is not None else None
+        partition = self._topics.find_partition(closed.topic_name, closed.partition_index)
         if partition is None or partition.is_open:
             return  # the next round sees to it
         try:
-            partition.log  # noqa: B018  opening is what it takes
+            partition.open()
         except StorageError as error:
             self.failures += 1
             log.warning("%s cannot be opened to let old records go: %s", closed.folder, error)
@@ -381,11 +379,11 @@ class Retention:
 
 def _may_lose(partition: Partition) -> bool:
     """A log that is damaged, failed, or deleted is left as it is."""
-    return partition.is_open and partition.log.is_writable and partition.log.damage is None
+    return partition.is_open and partition.is_writable and partition.damage is None
 
 
 def _is_current(wanted: _Wanted) -> bool:
-    return _may_lose(wanted.partition) and wanted.partition.log is wanted.opened
+    return wanted.opened.is_current and _may_lose(wanted.partition)
 
 
 def _outcome(move: StartMove) -> bool | StorageError:
@@ -396,15 +394,9 @@ def _outcome(move: StartMove) -> bool | StorageError:
         return error
 
 
-def _has_leftovers(opened: Log) -> bool:
-    """Whether the first segment lies wholly below the log start."""
-    first = next(opened.segments(), None)
-    return first is not None and first.next_offset <= opened.log_start_offset
-
-
 def _ring_start(partition: Partition) -> int:
     messages = partition.settings.retention_messages
-    return ring_start(partition.log.log_start_offset, partition.last_stable_offset, messages)
+    return ring_start(partition.log_start_offset, partition.last_stable_offset, messages)
 
 
 def _limits(settings: TopicSettings, undecided: int = 0) -> RetentionLimits:

@@ -178,7 +178,7 @@ class Scrub:
             job.base_offset, finding.position, finding.size_bytes, finding.offset, finding.end_offset, finding.reason
         )
         try:
-            stored = partition.log
+            stored = partition.maintenance()
             is_elsewhere = stored.directory != job.directory  # moved to another data directory since
             if is_elsewhere or not _is_of(stored.segments(), job) or quarantine in stored.quarantined:
                 return
@@ -189,8 +189,7 @@ class Scrub:
 
     def _partition(self, job: SegmentJob) -> Partition | None:
         place = partition_of(job.directory.rsplit("/", 1)[1])
-        topic = self._topics.get(place[0]) if place is not None else None
-        return topic.partition(place[1]) if topic is not None and place is not None else None
+        return self._topics.find_partition(*place) if place is not None else None
 
     def _tell(self, finding: Finding) -> None:
         key = (finding.path, finding.kind, finding.position)

@@ -106,7 +106,7 @@ async def check_metadata(topics: Topics, store: LogDirectories) -> None:
             partition = topic.partition(int(index)) if topic is not None else None
             if partition is not None and not partition.is_open:
                 with suppress(StorageError):  # which is reported where it is raised
-                    partition.log  # noqa: B018
+                    partition.open()
         await asyncio.sleep(LOOK_PAUSE_SECONDS)
 
 

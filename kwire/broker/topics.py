@@ -6,7 +6,6 @@ durable. Names seen here are full and already allowed to the caller.
 
 import asyncio
 import logging
-import re
 import uuid
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -27,12 +26,13 @@ from kwire.broker.catalogue import (
     entry_value,
     look,
 )
-from kwire.broker.damage_report import report_damage
 from kwire.broker.deletion_notes import DeletionNotes
 from kwire.broker.full_disk import freeing
 from kwire.broker.internal_topics import internal_topic
 from kwire.broker.offset_marks import OffsetMarks
-from kwire.broker.partition import Partition, Syncs
+from kwire.broker.partition import UNKNOWN_EPOCH, LogMaintenance, Partition, Syncs
+from kwire.broker.partition.opening import cut_damaged_end, open_log
+from kwire.broker.topic_names import check_name, check_partition_count
 from kwire.broker.topic_streams import OpenStream, TopicStreams
 from kwire.clock import Clock
 from kwire.config import Config, InvalidConfig
@@ -41,22 +41,15 @@ from kwire.metastore import Change, MetaStore
 from kwire.topic_config import TopicSettings
 from storage.directories import LogDirectories
 from storage.errors import PartitionOffline, StorageError
-from storage.format import CREATE_TIME, LOG_APPEND_TIME
-from storage.log import Log
-from storage.settings import LogSettings
 
 __all__ = [
     "EVENTS_TOPIC",
     "METADATA_TOPIC",
-    "NAME_LENGTH_MAX",
     "OFFSETS_TOPIC",
-    "PARTITIONS_MAX",
     "TRANSACTIONS_TOPIC",
     "NewTopic",
     "Topic",
     "Topics",
-    "check_name",
-    "check_partition_count",
 ]
 
 log = logging.getLogger("kwire.broker")
@@ -65,8 +58,6 @@ R = TypeVar("R")
 
 # Kafka keeps its catalogue under this name; a topic of that name would confuse its tools.
 METADATA_TOPIC = "__cluster_metadata"
-NAME_LENGTH_MAX = 249
-PARTITIONS_MAX = 10_000
 # Renaming a folder takes a fifth of a millisecond; after this many the loop gets its turn.
 DELETIONS_PER_TURN = 10
 # To give a partition its settings takes microseconds; after this many the loop gets its turn.
@@ -76,7 +67,6 @@ CROWDED_FACTOR = 2
 # Most topics of a large node are configured like many others, and share what was parsed for the first of them.
 SHARED_SETTINGS_MAX = 1000
 
-_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 _INTERNAL_LOOKS = {look(name): name for name in INTERNAL_TOPICS}
 
 
@@ -185,6 +175,18 @@ class Topics:
                 topic = self._bring_up(facts)
         return topic
 
+    def leader_of(self, name: str, index: int, client_epoch: int = UNKNOWN_EPOCH) -> Partition:
+        """The partition if this node leads it, in the epoch that the client knows; raises KafkaError."""
+        partition = self.find_partition(name, index)
+        if partition is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+        partition.check_leader(client_epoch)
+        return partition
+
+    def find_partition(self, name: str, index: int) -> Partition | None:
+        topic = self.get(name)
+        return topic.partition(index) if topic is not None else None
+
     def live(self, name: str) -> Topic | None:
         """A topic if somebody uses it just now; it is not made live for it."""
         return self._live.get(name)
@@ -222,8 +224,8 @@ class Topics:
             self._note_open(partition)
 
     def park(self, partition: Partition) -> bool:
-        """Let an idle log go, until it is needed again; False if it is in use just now."""
-        if not partition.park():
+        """Close an idle log until it is needed again; False if it is in use just now."""
+        if partition.is_open and not partition.maintenance().park():
             return False
         self._store.forget_log(partition.topic_name, partition.index)
         self.open_partitions.pop(partition, None)
@@ -348,7 +350,7 @@ class Topics:
                 self._live.pop(topic.name, None)
                 self._live_by_id.pop(topic.topic_id, None)
             self.deletion_count += 1
-            opened = [partition.log for partition in leaving if partition.is_open]
+            opened = [partition.maintenance() for partition in leaving if partition.is_open]
             if opened:
                 # What is at work on their files may wait for the disk; the loop does not.
                 await asyncio.to_thread(_end_background_work, opened)
@@ -409,12 +411,7 @@ class Topics:
     def _take_settings(self, topic: Topic) -> None:
         topic.settings = self._settings(topic.configs)
         for partition in topic.partitions:
-            partition.settings = topic.settings
-            if partition.is_open:
-                partition.log.settings = self._log_settings(topic.settings)
-                if topic.settings.is_group_synced and partition.log.synced_offset < partition.log.log_end_offset:
-                    # What was shown from the page cache so far is to be safe from now on.
-                    self._syncs.add(partition)
+            partition.configure(topic.settings)
 
     async def get_or_create(self, name: str) -> Topic:
         """A topic as auto-creation makes it: `num.partitions`, no settings of its own, unless the server knows it."""
@@ -448,14 +445,11 @@ class Topics:
     async def _create_internal(self, name: str) -> Topic:
         return await self._create_or_get(NewTopic(name, *internal_topic(name, self._config)))
 
-    def cut_damage(self, partition: Partition) -> None:
-        """Let a log go on that is damaged at its end, without that end; raises StorageError. Nobody reads it yet."""
+    def cut_damaged_end(self, partition: Partition) -> None:
+        """Continue a log that is damaged at its end without that end; raises StorageError. It has no readers yet."""
         topic = self.get(partition.topic_name)
-        if topic is None:
-            return
-        settings = self._log_settings(topic.settings)
-        partition.go_on_in(self._store.cut_damage(topic.name, partition.index, topic.topic_id, settings))
-        partition.show_all()
+        if topic is not None:
+            cut_damaged_end(self._store, partition, topic.topic_id)
 
     async def _create_or_get(self, new: NewTopic) -> Topic:
         try:
@@ -502,15 +496,6 @@ class Topics:
             known[key] = settings
         return settings
 
-    def _log_settings(self, settings: TopicSettings) -> LogSettings:
-        return LogSettings(
-            segment_bytes=settings.segment_bytes,
-            segment_ms=settings.segment_ms,
-            segment_jitter_ms=settings.segment_jitter_ms,
-            index_interval_bytes=settings.index_interval_bytes,
-            timestamp_type=LOG_APPEND_TIME if settings.is_log_append_time else CREATE_TIME,
-        )
-
     # --- live objects
 
     def _bring_up(self, facts: TopicFacts) -> Topic:
@@ -527,7 +512,7 @@ class Topics:
                 self.leader_epoch,
                 topic.settings,
                 self._clock,
-                partial(self._open_log, topic, index),
+                partial(open_log, self._store, self.report_offline, topic, index),
                 self._syncs,
                 on_open=self._note_opened,
                 on_mark_due=self._reserve,
@@ -536,35 +521,8 @@ class Topics:
                 partition.stored_bytes = self.stored_bytes.get(_folder(partition), 0)
             topic.partitions.append(partition)
 
-    def _open_log(self, topic: Topic, index: int) -> Log:
-        try:
-            opened = self._store.open_log(topic.name, index, topic.topic_id, self._log_settings(topic.settings))
-        except PartitionOffline as error:
-            self.report_offline(f"{topic.name}-{index}", error)
-            raise
-        report_damage(opened)
-        return opened
 
-
-def check_name(name: str) -> None:
-    """Kafka's rule for topic names."""
-    if not name or name in (".", "..") or len(name) > NAME_LENGTH_MAX or not _LEGAL_NAME.fullmatch(name):
-        raise KafkaError(
-            ErrorCode.INVALID_TOPIC_EXCEPTION,
-            f"Topic name is invalid: '{name[:NAME_LENGTH_MAX]}'; letters, digits, '.', '_' and '-' are allowed, "
-            f"{NAME_LENGTH_MAX} at most, and not '.' or '..'.",
-        )
-
-
-def check_partition_count(count: int) -> None:
-    """Kafka's rule, and a bound of ours."""
-    if not 1 <= count <= PARTITIONS_MAX:
-        raise KafkaError(
-            ErrorCode.INVALID_PARTITIONS, f"Number of partitions must be from 1 to {PARTITIONS_MAX}, not {count}."
-        )
-
-
-def _end_background_work(logs: Sequence[Log]) -> None:
+def _end_background_work(logs: Sequence[LogMaintenance]) -> None:
     """In a thread."""
     for one in logs:
         one.end_background_work()

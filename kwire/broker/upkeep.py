@@ -69,10 +69,7 @@ class Upkeep:
         now_ms = self._clock.now_ms()
         for partition in left[:LOGS_PER_TURN]:
             if partition.is_open:  # it may have been parked since the round began
-                log = partition.log
-                log.producers.expire(now_ms, self.producer_id_expiration_ms)
-                log.release()
-                log.retry_seals()
+                partition.maintenance().tidy(now_ms, self.producer_id_expiration_ms)
         rest = left[LOGS_PER_TURN:]
         if rest:
             self._timer = self._loop.call_soon(self._go_on, rest)

@@ -38,7 +38,7 @@ from kwire.broker.store.files.writing import (
     open_root,
     write_round,
 )
-from kwire.broker.topics import check_name
+from kwire.broker.topic_names import check_name
 from kwire.cli.ahead import Ahead
 from kwire.cli.http_client import HttpClient, Refused
 from kwire.cli.progress import Progress

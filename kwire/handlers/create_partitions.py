@@ -10,7 +10,8 @@
 from collections import Counter
 
 from kwire.broker.chunking import next_turn
-from kwire.broker.topics import PARTITIONS_MAX, Topic
+from kwire.broker.topic_names import PARTITIONS_MAX
+from kwire.broker.topics import Topic
 from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.context import Context
 from kwire.handlers.replicas import check_assignments

@@ -17,7 +17,8 @@ from typing import Any
 
 from kwire import topic_config
 from kwire.broker.chunking import next_turn, spread
-from kwire.broker.topics import NewTopic, check_partition_count
+from kwire.broker.topic_names import check_partition_count
+from kwire.broker.topics import NewTopic
 from kwire.broker.turns import answer_in_turns
 from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.context import Context

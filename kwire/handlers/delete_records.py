@@ -66,11 +66,9 @@ async def handle(context: Context, request: DeleteRecordsRequest) -> DeleteRecor
 
 
 def _find(context: Context, name: str, index: int) -> Partition:
+    partition = context.services.topics.leader_of(name, index)
     topic = context.services.topics.get(name)
-    partition = topic.partition(index) if topic is not None else None
-    if topic is None or partition is None:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    if topic.is_internal:
+    if topic is not None and topic.is_internal:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
     return partition
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from kwire import client_metrics_config, group_config, topic_config
 from kwire.broker import log_levels
-from kwire.broker.topics import check_name
+from kwire.broker.topic_names import check_name
 from kwire.broker.turns import answer_in_turns
 from kwire.config import Config, ConfigSource
 from kwire.config.description import ConfigEntry, ResourceType, describe_all_brokers, describe_broker

@@ -13,9 +13,9 @@ from typing import Any
 
 from kwire.broker.chunking import eager
 from kwire.broker.partition import Partition, code_of
-from kwire.broker.topics import check_name
+from kwire.broker.topic_names import check_name
 from kwire.broker.turns import answer_in_turns, open_in_turns
-from kwire.errors import ErrorCode, KafkaError
+from kwire.errors import KafkaError
 from kwire.handlers.context import Context
 from kwire.wire.codec import EncodedElements, elements_encoder
 from kwire.wire.messages.describe_producers import (
@@ -26,7 +26,6 @@ from kwire.wire.messages.describe_producers import (
     TopicResponse,
 )
 from storage.errors import StorageError
-from storage.log import Log
 from storage.transactions import OpenTransaction
 
 NOWHERE = -1
@@ -63,12 +62,7 @@ def _found_partitions(context: Context, request: DescribeProducersRequest) -> It
     for asked in request.topics:
         yield None
         for index in asked.partition_indexes:
-            yield _find(context, asked.name, index)
-
-
-def _find(context: Context, name: str, index: int) -> Partition | None:
-    topic = context.services.topics.get(name)
-    return topic.partition(index) if topic is not None else None
+            yield context.services.topics.find_partition(asked.name, index)
 
 
 def _response(topics: Any) -> DescribeProducersResponse:
@@ -105,10 +99,8 @@ def _portions(context: Context, request: DescribeProducersRequest) -> Iterator[T
 def _describe(context: Context, name: str, index: int) -> PartitionResponse:
     try:
         check_name(name)
-        partition = _find(context, name, index)
-        if partition is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
-        return PartitionResponse(partition_index=index, error_code=0, active_producers=_producers(partition.log))
+        partition = context.services.topics.leader_of(name, index)
+        return PartitionResponse(partition_index=index, error_code=0, active_producers=_producers(partition))
     except StorageError as failure:
         error = KafkaError(code_of(failure), str(failure))
     except KafkaError as refusal:
@@ -122,7 +114,7 @@ def _start_of(transaction: OpenTransaction | None) -> int:
     return NOWHERE if transaction is None else transaction.first_offset
 
 
-def _producers(log: Log) -> list[ProducerState]:
+def _producers(partition: Partition) -> list[ProducerState]:
     return [
         ProducerState(
             producer_id=producer_id,
@@ -130,7 +122,7 @@ def _producers(log: Log) -> list[ProducerState]:
             last_sequence=state.last_sequence,
             last_timestamp=state.last_timestamp,
             coordinator_epoch=state.coordinator_epoch,
-            current_txn_start_offset=_start_of(log.open_transaction(producer_id)),
+            current_txn_start_offset=_start_of(transaction),
         )
-        for producer_id, state in log.producers.items()
+        for producer_id, state, transaction in partition.producers()
     ]

@@ -14,7 +14,7 @@ from typing import Any
 
 from kwire.broker.catalogue import Catalogue, TopicFacts
 from kwire.broker.chunking import eager, spread
-from kwire.broker.topics import check_name
+from kwire.broker.topic_names import check_name
 from kwire.broker.turns import answer_in_turns
 from kwire.coordinator.asking import settled
 from kwire.errors import ErrorCode, KafkaError

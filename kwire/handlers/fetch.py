@@ -30,14 +30,13 @@ from typing import Any
 
 from kwire.broker.chunking import call_in_turn, eager, next_turn, spread, spread_nested
 from kwire.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, Asked, CachedPartition, FetchSession
-from kwire.broker.partition import Partition, code_of
+from kwire.broker.partition import UNKNOWN_EPOCH, Partition, code_of
 from kwire.broker.topics import Topic
 from kwire.broker.turns import OPENS_PER_TURN, WEIGHT_PER_TURN
 from kwire.broker.waits import LongPoll
 from kwire.coordinator.asking import settled
 from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.context import Context
-from kwire.handlers.epochs import UNKNOWN_EPOCH, check_epoch
 from kwire.handlers.fetch_errors import FIRST_TOPIC_ID_VERSION, failed, failed_response
 from kwire.handlers.fetch_requests import has_overlong_names, has_repeats, is_large, without_repeats
 from kwire.wire.messages.fetch import (
@@ -344,9 +343,8 @@ class _Look:
         self.partitions.append(partition)
         partition.is_fetched = True
         self._left_weight -= _READ_WEIGHT if partition.is_open else _OPEN_WEIGHT
-        epoch = asked.current_leader_epoch
-        if epoch != UNKNOWN_EPOCH and epoch != partition.leader_epoch:
-            check_epoch(partition, epoch)
+        if asked.current_leader_epoch not in partition.accepted_epochs:
+            partition.check_leader(asked.current_leader_epoch)
         if self._is_limited:
             self._check_limits(partition, asked)
         diverging = None if asked.last_fetched_epoch < 0 else _diverging_epoch(partition, asked)
@@ -363,7 +361,7 @@ class _Look:
             error_code=0,
             high_watermark=high_watermark,
             last_stable_offset=partition.last_stable_offset if partition.is_unstable else high_watermark,
-            log_start_offset=partition.log.log_start_offset,
+            log_start_offset=partition.log_start_offset,
             aborted_transactions=aborted,
             records=records,
         )
@@ -514,9 +512,9 @@ class _Look:
                 partition.high_watermark == cached.high_watermark
                 and cached.fetch_offset == (cached.last_stable_offset if is_committed else cached.high_watermark)
                 and partition.is_open
-                and cached.log_start_offset == partition.log.log_start_offset
+                and cached.log_start_offset == partition.log_start_offset
                 and cached.last_fetched_epoch < 0
-                and cached.current_leader_epoch in (UNKNOWN_EPOCH, partition.leader_epoch)
+                and cached.current_leader_epoch in partition.accepted_epochs
             ):
                 self._left_weight -= _UNCHANGED_WEIGHT
                 partition.is_fetched = True
@@ -573,10 +571,9 @@ def _told_aborted(aborted: Sequence[AbortedInLog]) -> list[AbortedTransaction]:
 
 def _diverging_epoch(partition: Partition, asked: Asked) -> EpochEndOffset | None:
     """Where the epoch that the client read last ends here, if that is before what it has read (KIP-595)."""
-    log = partition.log
-    epoch, end_offset = log.epochs.end_offset_for(asked.last_fetched_epoch, log.log_end_offset, partition.leader_epoch)
-    if epoch == UNDEFINED or end_offset == UNDEFINED or asked.fetch_offset < log.log_start_offset:
-        raise OffsetOutOfRange(asked.fetch_offset, log.log_start_offset, log.log_end_offset)
+    epoch, end_offset = partition.epoch_end(asked.last_fetched_epoch)
+    if epoch == UNDEFINED or end_offset == UNDEFINED or asked.fetch_offset < partition.log_start_offset:
+        raise OffsetOutOfRange(asked.fetch_offset, partition.log_start_offset, partition.log_end_offset)
     if epoch < asked.last_fetched_epoch or end_offset < asked.fetch_offset:
         return EpochEndOffset(epoch=epoch, end_offset=end_offset)
     return None

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from kwire.broker.chunking import spread
-from kwire.broker.topics import NAME_LENGTH_MAX
+from kwire.broker.topic_names import NAME_LENGTH_MAX
 from kwire.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 
 # More topics and partitions than these are looked through in several turns of the loop.

@@ -16,12 +16,10 @@ from collections.abc import Awaitable, Iterator
 from typing import NamedTuple
 
 from kwire.broker.chunking import eager, spread, spread_nested
-from kwire.broker.partition import Partition, code_of
-from kwire.broker.time_search import TimeSearch, search_largest_time, search_time
+from kwire.broker.partition import Partition, TimeSearch, code_of
 from kwire.broker.turns import open_in_turns
 from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.context import Context
-from kwire.handlers.epochs import check_epoch
 from kwire.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -73,10 +71,8 @@ async def _answer_all(context: Context, request: ListOffsetsRequest) -> ListOffs
         try:
             if (answer.name, one.partition_index) in named_twice:
                 raise KafkaError(ErrorCode.INVALID_REQUEST)
-            partition = _find(context, answer.name, one.partition_index)
-            if partition is None:
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            _check(context, partition, one)
+            partition = context.services.topics.leader_of(answer.name, one.partition_index, one.current_leader_epoch)
+            _check_version(context, one)
             if one.timestamp >= 0 or one.timestamp == MAX_TIMESTAMP:
                 wanted.append(_Wanted(answer.name, partitions, len(partitions), one, partition, is_committed))
             partitions.append(_position(partition, one, is_committed))
@@ -93,12 +89,7 @@ def _found_partitions(context: Context, request: ListOffsetsRequest) -> Iterator
     for asked in request.topics:
         yield None
         for one in asked.partitions:
-            yield _find(context, asked.name, one.partition_index)
-
-
-def _find(context: Context, name: str, index: int) -> Partition | None:
-    topic = context.services.topics.get(name)
-    return topic.partition(index) if topic is not None else None
+            yield context.services.topics.find_partition(asked.name, one.partition_index)
 
 
 async def _named_twice(request: ListOffsetsRequest) -> set[tuple[str, int]]:
@@ -148,26 +139,25 @@ async def _search(context: Context, wanted: list[_Wanted]) -> list[_Wanted]:
 
 
 def _begin(one: _Wanted) -> TimeSearch:
-    log, upto = one.partition.log, _end(one.partition, one.is_committed)
     if one.asked.timestamp == MAX_TIMESTAMP:
-        return search_largest_time(log, upto)
-    return search_time(log, one.asked.timestamp, upto)
+        return one.partition.search_largest_time(is_committed=one.is_committed)
+    return one.partition.search_time(one.asked.timestamp, is_committed=one.is_committed)
 
 
 def _found(
     context: Context, one: _Wanted, search: TimeSearch, outcome: TimestampAndOffset | StorageError | None
 ) -> ListOffsetsPartitionResponse:
-    topic = context.services.topics.get(one.topic)
-    if topic is None or topic.partition(one.partition.index) is not one.partition:
+    partition = one.partition
+    if context.services.topics.find_partition(one.topic, partition.index) is not partition:
         return _failed(one.asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    log = one.partition.log
-    if search.is_outdated(log) or (isinstance(outcome, TimestampAndOffset) and outcome.offset < log.log_start_offset):
+    log_start_offset = partition.log_start_offset
+    if partition.is_outdated(search) or (isinstance(outcome, TimestampAndOffset) and outcome.offset < log_start_offset):
         raise _Outdated
     if isinstance(outcome, StorageError):
         return _failed(one.asked, code_of(outcome))
     if outcome is None:
         return _answer(one.asked)
-    return _answer(one.asked, outcome.timestamp_ms, outcome.offset, log.epochs.epoch_for(outcome.offset))
+    return _answer(one.asked, outcome.timestamp_ms, outcome.offset, partition.epoch_of(outcome.offset))
 
 
 def _not_available(context: Context) -> ErrorCode:
@@ -177,26 +167,20 @@ def _not_available(context: Context) -> ErrorCode:
     return ErrorCode.LEADER_NOT_AVAILABLE
 
 
-def _check(context: Context, partition: Partition, asked: ListOffsetsPartition) -> None:
-    check_epoch(partition, asked.current_leader_epoch)
+def _check_version(context: Context, asked: ListOffsetsPartition) -> None:
     wanted = asked.timestamp
     if wanted < EARLIEST_PENDING_UPLOAD or context.api_version < FIRST_VERSION_OF.get(wanted, 0):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
 
 
-def _end(partition: Partition, is_committed: bool) -> int:
-    """Behind all that this reader may see."""
-    return partition.last_stable_offset if is_committed else partition.high_watermark
-
-
 def _position(partition: Partition, asked: ListOffsetsPartition, is_committed: bool) -> ListOffsetsPartitionResponse:
-    log = partition.log
+    partition.open()  # one that cannot be opened is an error, whatever is asked for
     if asked.timestamp == LATEST:
-        return _answer(asked, offset=_end(partition, is_committed), epoch=partition.leader_epoch)
+        end = partition.readable_end(is_committed=is_committed)
+        return _answer(asked, offset=end, epoch=partition.leader_epoch)
     if asked.timestamp in (EARLIEST, EARLIEST_LOCAL):
-        start = log.log_start_offset
-        epoch = log.epochs.epoch_for(start) if start < log.log_end_offset else partition.leader_epoch
-        return _answer(asked, offset=start, epoch=epoch)
+        start = partition.log_start_offset
+        return _answer(asked, offset=start, epoch=partition.epoch_of(start))
     return _answer(asked)
 
 

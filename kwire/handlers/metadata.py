@@ -21,7 +21,7 @@ from typing import Any
 
 from kwire.broker.catalogue import TopicFacts
 from kwire.broker.chunking import next_turn
-from kwire.broker.topics import check_name
+from kwire.broker.topic_names import check_name
 from kwire.broker.turns import answer_in_turns
 from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.context import Context

@@ -15,9 +15,8 @@ from typing import Any
 from kwire.broker.chunking import eager
 from kwire.broker.partition import Partition, code_of
 from kwire.broker.turns import answer_in_turns, open_in_turns, portions
-from kwire.errors import ErrorCode, KafkaError
+from kwire.errors import KafkaError
 from kwire.handlers.context import Context
-from kwire.handlers.epochs import check_epoch
 from kwire.wire.codec import EncodedElements, elements_encoder
 from kwire.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -46,7 +45,7 @@ def _found_partitions(context: Context, request: OffsetForLeaderEpochRequest) ->
     for asked in request.topics:
         yield None
         for one in asked.partitions:
-            yield _find(context, asked.topic, one.partition)
+            yield context.services.topics.find_partition(asked.topic, one.partition)
 
 
 def _answer(
@@ -72,19 +71,10 @@ def _response(results: Any) -> OffsetForLeaderEpochResponse:
     return OffsetForLeaderEpochResponse(topics=results)
 
 
-def _find(context: Context, name: str, index: int) -> Partition | None:
-    topic = context.services.topics.get(name)
-    return topic.partition(index) if topic is not None else None
-
-
 def _end_offset(context: Context, name: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
     try:
-        partition = _find(context, name, asked.partition)
-        if partition is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        check_epoch(partition, asked.current_leader_epoch)
-        log = partition.log
-        epoch, end_offset = log.epochs.end_offset_for(asked.leader_epoch, log.log_end_offset, partition.leader_epoch)
+        partition = context.services.topics.leader_of(name, asked.partition, asked.current_leader_epoch)
+        epoch, end_offset = partition.epoch_end(asked.leader_epoch)
     except KafkaError as error:
         return EpochEndOffset(error_code=error.code, partition=asked.partition)
     except StorageError as error:

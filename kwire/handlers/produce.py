@@ -272,7 +272,7 @@ def _checked(topic: Topic, data: PartitionProduceData, version: int) -> tuple[Pa
 def _tell(answer: PartitionProduceResponse, partition: Partition, appended: Appended) -> None:
     answer.base_offset = appended.base_offset
     answer.log_append_time_ms = appended.log_append_time_ms
-    answer.log_start_offset = partition.log.log_start_offset
+    answer.log_start_offset = partition.log_start_offset
 
 
 def _tell_nobody(partition: Partition, appended: Appended, answer: PartitionProduceResponse) -> None:
@@ -322,7 +322,7 @@ def _fill_in(answer: PartitionProduceResponse, topic: Topic, outcome: Outcome) -
         answer.base_offset, answer.log_append_time_ms = placed.base_offset, outcome.append_time_ms
         partition = topic.partitions[0]
         if partition.is_open:
-            answer.log_start_offset = partition.log.log_start_offset
+            answer.log_start_offset = partition.log_start_offset
         return
     refuse(answer, outcome)
 

@@ -141,7 +141,7 @@ class RepeatedProduce:
             0,
             appended.base_offset,
             appended.log_append_time_ms,
-            partition.log.log_start_offset,
+            partition.log_start_offset,
             self._between,
             self._after,
         )
@@ -168,7 +168,7 @@ class RepeatedProduce:
                 numbers += self._failed(index, error)
                 has_failed = True
                 continue
-            start_offset = partition.log.log_start_offset
+            start_offset = partition.log_start_offset
             numbers += (index, 0, appended.base_offset, appended.log_append_time_ms, start_offset, between)
             if partition.high_watermark <= appended.last_offset:
                 unsafe.append((index, partition, appended.last_offset + 1))

@@ -7,7 +7,6 @@ from functools import partial
 
 from kwire.broker.cold_reads import ColdReads
 from kwire.broker.partition import Partition, code_of
-from kwire.broker.time_search import search_time
 from kwire.errors import ErrorCode, KafkaError, OffsetOutOfRange
 from kwire.streams.log import (
     Appended,
@@ -83,7 +82,7 @@ class LocalLog(StreamLog):
 
     def usage(self) -> Usage:
         try:
-            last_ms = max((segment.max_timestamp for segment in list(self._partition.log.segments())[-1:]), default=-1)
+            last_ms = self._partition.last_timestamp
         except StorageError as error:
             raise _as_kafka_error(error) from error
         return Usage(self._partition.size_bytes, last_ms if last_ms >= 0 else None)
@@ -111,11 +110,11 @@ class LocalLog(StreamLog):
         # A room that is read is in use, as with Kafka's consumers: it is not cleaned up.
         partition.is_fetched = True
         try:
-            opened = partition.log
-            if opened.is_closed:
+            if partition.is_closed:
                 raise LogClosed("the topic is deleted")
-            if offset < opened.log_start_offset:
-                raise OffsetOutOfRange(offset, opened.log_start_offset, partition.last_stable_offset - 1)
+            start = partition.log_start_offset
+            if offset < start:
+                raise OffsetOutOfRange(offset, start, partition.last_stable_offset - 1)
             if offset >= partition.last_stable_offset:
                 return StreamRead(_NO_RECORDS, offset, ())
             warm_up = partition.cold_start(offset) or partition.cold_aborted(offset)
@@ -135,26 +134,26 @@ class LocalLog(StreamLog):
     def _end_of_gap(self, offset: int) -> int:
         """Where a reader continues if no batch lies between `offset` and the committed end: compaction left a gap
         there, followed by damage, or by records that are not committed yet."""
-        opened, head = self._partition.log, self._partition.last_stable_offset
-        for one in opened.quarantined:
+        partition, head = self._partition, self._partition.last_stable_offset
+        for one in partition.quarantined:
             if offset < one.end_offset and one.start_offset < head:
                 raise Unreadable(offset, one.end_offset, _DAMAGED)
-        return head if head < opened.log_end_offset else offset
+        return head if head < partition.log_end_offset else offset
 
     async def offset_for_time(self, timestamp_ms: int) -> int:
         partition = self._partition
         for _ in range(SEARCHES_MAX):
             try:
-                search = search_time(partition.log, timestamp_ms, partition.last_stable_offset)
+                search = partition.search_time(timestamp_ms, is_committed=True)
                 (outcome,) = await self._cold_reads.find([search])
-                opened = partition.log
+                is_outdated, start = partition.is_outdated(search), partition.log_start_offset
             except StorageError as error:
                 raise _as_kafka_error(error) from error
-            if search.is_outdated(opened):
+            if is_outdated:
                 continue
             if isinstance(outcome, StorageError):
                 raise _as_kafka_error(outcome) from outcome
-            return partition.last_stable_offset if outcome is None else max(outcome.offset, opened.log_start_offset)
+            return partition.last_stable_offset if outcome is None else max(outcome.offset, start)
         raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, "the log was rewritten while it was searched, try again")
 
     def in_thread(self, work: Callable[[], None]) -> NotReady:

@@ -22,7 +22,7 @@ def storage_families(services: WebServices, sizes: Mapping[str, int], other_byte
 
 def _logs(services: WebServices, sizes: Mapping[str, int], other_bytes: int) -> Iterator[Metric]:
     topics = services.topics
-    opened = [partition for partition in topics.open_partitions if partition.is_open]
+    opened = [partition.maintenance() for partition in topics.open_partitions if partition.is_open]
     size = GaugeMetricFamily("kwire_storage_log_size_bytes", "Bytes of records, by topic.", labels=["topic"])
     for name, topic_bytes in sizes.items():
         size.add_metric([name], topic_bytes)
@@ -36,7 +36,7 @@ def _logs(services: WebServices, sizes: Mapping[str, int], other_bytes: int) -> 
     yield GaugeMetricFamily(
         "kwire_storage_open_logs", "Logs that are open; all others are on disk only.", value=len(opened)
     )
-    segments = sum(partition.log.segment_count for partition in opened)
+    segments = sum(log.segment_count for log in opened)
     yield GaugeMetricFamily("kwire_storage_segments", "Segments of the open logs.", value=segments)
     yield CounterMetricFamily(
         "kwire_storage_cold_reads", "Reads whose pages came from the disk.", value=services.cold_reads()
@@ -45,7 +45,7 @@ def _logs(services: WebServices, sizes: Mapping[str, int], other_bytes: int) -> 
 
 def _harm(services: WebServices) -> Iterator[Metric]:
     """Only open logs are asked, but a log with harm is never put away."""
-    logs = [partition.log for partition in services.topics.open_partitions if partition.is_open]
+    logs = [partition.maintenance() for partition in services.topics.open_partitions if partition.is_open]
     ranges = [one for log in logs for one in log.quarantined]
     yield GaugeMetricFamily(
         "kwire_storage_quarantined_ranges", "Ranges of logs that cannot be read.", value=len(ranges)

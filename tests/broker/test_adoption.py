@@ -14,6 +14,7 @@ from storage.mirrored_journal import JOURNAL_NAME, MIRROR_NAME
 from storage.partition_metadata import METADATA_NAME, encode_metadata
 from tests.support.batches import make_batch, read_all
 from tests.support.node import QuietNode, in_loop
+from tests.support.partition_log import log_of
 
 COPIES = (JOURNAL_NAME, MIRROR_NAME)
 
@@ -72,7 +73,7 @@ async def test_topics_come_back_with_ids_and_records_and_keep_everything(node: Q
     assert found(node, "orders").topic_id == topic.topic_id
     assert found(node, "with-dashes-7").topic_id == other.topic_id
     assert dict(found(node, "orders").configs) == KEEP_ALL
-    assert [len(read_all(partition.log)) for partition in found(node, "orders").partitions] == [1, 1, 1]
+    assert [len(read_all(log_of(partition))) for partition in found(node, "orders").partitions] == [1, 1, 1]
 
 
 @in_loop
@@ -117,7 +118,7 @@ async def test_folders_without_metadata_or_of_another_topic_are_not_lost(node: Q
     assert kept.stat().st_size
     start(node)
     assert found(node, "orders").topic_id == topic.topic_id
-    assert [partition.log.log_end_offset for partition in found(node, "orders").partitions] == [1, 1, 1]
+    assert [partition.log_end_offset for partition in found(node, "orders").partitions] == [1, 1, 1]
 
 
 @in_loop
@@ -129,8 +130,8 @@ async def test_a_copy_of_a_folder_becomes_a_topic_of_its_own(node: QuietNode) ->
     await adopt(node)
     start(node)
     assert found(node, "copied").topic_id != topic.topic_id
-    assert found(node, "copied").partitions[0].log.log_end_offset == 1
-    assert [partition.log.log_end_offset for partition in found(node, "orders").partitions] == [1, 1]
+    assert found(node, "copied").partitions[0].log_end_offset == 1
+    assert [partition.log_end_offset for partition in found(node, "orders").partitions] == [1, 1]
 
 
 @in_loop
@@ -166,7 +167,7 @@ async def test_two_damaged_copies_are_salvaged(node: QuietNode) -> None:
     start(node)
     assert len(found(node, "settled").partitions) == 7
     assert found(node, "settled").configs == {"retention.ms": "5"}
-    assert [partition.log.log_end_offset for partition in found(node, "orders").partitions] == [1, 1, 1]
+    assert [partition.log_end_offset for partition in found(node, "orders").partitions] == [1, 1, 1]
 
 
 @in_loop
@@ -187,11 +188,11 @@ async def test_what_the_catalogue_notes_as_deleted_is_not_adopted(node: QuietNod
 async def test_several_directories_are_adopted_together(tmp_path: Path) -> None:
     with QuietNode(tmp_path / "a", more_dirs=[tmp_path / "b"]) as node:
         topic = await fill(node, partitions=4)
-        assert len({Path(partition.log.directory).parent for partition in topic.partitions}) == 2
+        assert len({Path(log_of(partition).directory).parent for partition in topic.partitions}) == 2
         lose_catalogue(node)
         await adopt(node)
         start(node)
-        assert [partition.log.log_end_offset for partition in found(node, "orders").partitions] == [1, 1, 1, 1]
+        assert [partition.log_end_offset for partition in found(node, "orders").partitions] == [1, 1, 1, 1]
 
 
 @in_loop
@@ -209,7 +210,7 @@ async def test_only_lost_partitions_can_be_accepted_as_lost(node: QuietNode) -> 
     assert len(outcome.left) == 1
     await adopt(node, "orders-1")
     start(node)
-    assert found(node, "orders").partitions[1].log.log_start_offset > 0
+    assert found(node, "orders").partitions[1].log_start_offset > 0
 
 
 @in_loop
@@ -221,4 +222,4 @@ async def test_a_folder_with_damaged_metadata_can_be_given_up(node: QuietNode) -
     assert any("its loss was accepted" in line for line in outcome.done)
     assert len(list(node.directory.glob("set-aside-*/orders-0/*.log"))) == 1
     start(node)
-    assert found(node, "orders").partitions[0].log.log_start_offset >= 1
+    assert found(node, "orders").partitions[0].log_start_offset >= 1

@@ -23,6 +23,7 @@ from storage.segment import segment_name
 from storage.settings import LogSettings
 from tests.support.batches import read_all
 from tests.support.node import QuietNode, in_loop
+from tests.support.partition_log import log_of
 from tests.support.transactions import TransactionalProducer
 
 KEYS = 8
@@ -65,7 +66,7 @@ async def cleaning(node: QuietNode, worker: WorkerProcess | None = None, **confi
 async def compacted_topic(node: QuietNode, name: str = "t", **configs: str) -> Partition:
     configs = {"cleanup_policy": "compact", **configs}
     partition = await node.create_partition(name, **configs)
-    partition.log.settings = LogSettings(segment_bytes=SEGMENT_BYTES, index_interval_bytes=300)
+    log_of(partition).settings = LogSettings(segment_bytes=SEGMENT_BYTES, index_interval_bytes=300)
     return partition
 
 
@@ -76,8 +77,8 @@ def write(partition: Partition, key: str, value: str, timestamp_ms: int) -> None
 
 def settle(partition: Partition) -> None:
     """What a sync round would do."""
-    partition.log.flush()
-    partition.advance(partition.log.log_end_offset)
+    log_of(partition).flush()
+    partition.advance(partition.log_end_offset)
 
 
 def fill(node: QuietNode, partition: Partition, rounds: int = 4) -> None:
@@ -90,7 +91,7 @@ def fill(node: QuietNode, partition: Partition, rounds: int = 4) -> None:
 def values(partition: Partition) -> list[tuple[int, bytes | None, bytes | None]]:
     return [
         (record.offset, record.key, record.value)
-        for batch in read_all(partition.log)
+        for batch in read_all(log_of(partition))
         for record in read_records(batch, BUDGET_BYTES)
     ]
 
@@ -100,7 +101,7 @@ def last_values(partition: Partition) -> dict[bytes | None, bytes | None]:
 
 
 def leftovers(partition: Partition) -> list[str]:
-    return [name for name in os.listdir(partition.log.directory) if name.endswith(".new") or name == "replacement"]
+    return [name for name in os.listdir(log_of(partition).directory) if name.endswith(".new") or name == "replacement"]
 
 
 @in_loop
@@ -108,19 +109,19 @@ async def test_a_dirty_log_is_compacted_and_goes_on(tmp_path: Path) -> None:
     with QuietNode(tmp_path) as node:
         partition = await compacted_topic(node)
         fill(node, partition)
-        before, size_bytes = last_values(partition), partition.log.size_bytes
+        before, size_bytes = last_values(partition), log_of(partition).size_bytes
         async with cleaning(node) as cleaner:
             assert await cleaner.clean_one()
             assert last_values(partition) == before
-            assert partition.log.size_bytes < size_bytes
-            assert cleaner.removed_bytes == size_bytes - partition.log.size_bytes
+            assert log_of(partition).size_bytes < size_bytes
+            assert cleaner.removed_bytes == size_bytes - log_of(partition).size_bytes
             assert (cleaner.cleaned_count, cleaner.failures, cleaner.dirtiest_ratio) == (1, 0, 1.0)
             assert cleaner.dropped_records > 0
             assert leftovers(partition) == []
             assert not await cleaner.clean_one(), "what is clean is left alone"
             fill(node, partition)
             assert await cleaner.clean_one()
-            assert partition.log.clean_upto > KEYS * 4
+            assert log_of(partition).clean_upto > KEYS * 4
 
 
 @in_loop
@@ -139,7 +140,7 @@ async def test_many_new_segments_come_in_by_one_swap(tmp_path: Path, monkeypatch
         for number in range(KEYS * 4):
             write(partition, f"key-{number}", "x" * 100, node.clock.now_ms())
         write(partition, "key-0", "y" * 100, node.clock.now_ms())
-        partition.log.roll(node.clock.now_ms())
+        log_of(partition).roll(node.clock.now_ms())
         settle(partition)
         before = last_values(partition)
         async with cleaning(node) as cleaner:
@@ -169,11 +170,11 @@ async def test_the_dirtiest_log_comes_first(tmp_path: Path) -> None:
             assert await cleaner.clean_one()
             fill(node, one, 3)
             fill(node, two, 2)
-            clean_upto = one.log.clean_upto
+            clean_upto = log_of(one).clean_upto
             assert await cleaner.clean_one()
-            assert (one.log.clean_upto, two.log.clean_upto > 0) == (clean_upto, True)
+            assert (log_of(one).clean_upto, log_of(two).clean_upto > 0) == (clean_upto, True)
             assert await cleaner.clean_one()
-            assert one.log.clean_upto > clean_upto
+            assert log_of(one).clean_upto > clean_upto
 
 
 @in_loop
@@ -199,12 +200,12 @@ async def test_what_is_younger_than_the_least_lag_is_not_cleaned(tmp_path: Path)
         async with cleaning(node) as cleaner:
             fill(node, partition)
             node.clock.advance(30_000)
-            old_end = partition.log.log_end_offset
+            old_end = partition.log_end_offset
             fill(node, partition)
             assert not await cleaner.clean_one()
             node.clock.advance(30_001)
             assert await cleaner.clean_one()
-            assert 0 < partition.log.clean_upto <= old_end
+            assert 0 < log_of(partition).clean_upto <= old_end
 
 
 @in_loop
@@ -216,18 +217,18 @@ async def test_what_is_older_than_the_largest_lag_is_cleaned_whatever_the_ratio(
             write(partition, "a", "2", node.clock.now_ms())
             settle(partition)
             assert not await cleaner.clean_one()
-            assert partition.log.segment_count == 1
+            assert log_of(partition).segment_count == 1
             node.clock.advance(60_001)
             await cleaner.clean_one()  # closes the segment that takes appends
             await cleaner.clean_one()
             assert [value for _, _, value in values(partition)] == [b"2"]
-            assert partition.log.clean_upto == 2
+            assert log_of(partition).clean_upto == 2
             assert not await cleaner.clean_one()
 
 
 def park(node: QuietNode, partition: Partition) -> None:
     """What the bound on open logs does to one that is idle."""
-    assert partition.log.park()
+    assert log_of(partition).park()
     partition._log = None
     node.store.forget_log(partition.topic_name, partition.index)
     del node.topics.open_partitions[partition]
@@ -241,10 +242,10 @@ async def test_a_log_that_was_parked_dirty_is_opened_for_its_turn(tmp_path: Path
         fill(node, two, 4)
         async with cleaning(node) as cleaner:
             assert await cleaner.clean_one()
-            (parked,) = [partition for partition in (one, two) if not partition.log.clean_upto]
+            (parked,) = [partition for partition in (one, two) if not log_of(partition).clean_upto]
             park(node, parked)
             assert await cleaner.clean_one()
-            assert parked.log.clean_upto > 0
+            assert log_of(parked).clean_upto > 0
             assert not await cleaner.clean_one()
             park(node, parked)
             assert not await cleaner.clean_one()
@@ -278,7 +279,7 @@ async def test_nothing_above_the_high_watermark_is_cleaned(tmp_path: Path) -> No
         partition.high_watermark = KEYS + 2
         async with cleaning(node) as cleaner:
             assert await cleaner.clean_one()
-            assert partition.log.clean_upto <= KEYS + 2
+            assert log_of(partition).clean_upto <= KEYS + 2
 
 
 @in_loop
@@ -286,12 +287,12 @@ async def test_nothing_from_a_quarantined_range_on_is_cleaned(tmp_path: Path) ->
     with QuietNode(tmp_path) as node:
         partition = await compacted_topic(node)
         fill(node, partition)
-        third = list(partition.log.segments())[2]
+        third = list(log_of(partition).segments())[2]
         start = third.base_offset
-        partition.log.quarantine(Quarantine(start, 0, third.size_bytes, start, third.next_offset, "test"))
+        log_of(partition).quarantine(Quarantine(start, 0, third.size_bytes, start, third.next_offset, "test"))
         async with cleaning(node) as cleaner:
             assert await cleaner.clean_one()
-            assert partition.log.clean_upto == start
+            assert log_of(partition).clean_upto == start
             assert not await cleaner.clean_one()
             assert cleaner.failures == 0
 
@@ -302,7 +303,7 @@ async def test_a_damaged_log_is_named_and_not_tried_again(tmp_path: Path) -> Non
         partition, other = await compacted_topic(node), await compacted_topic(node, "other")
         fill(node, partition)
         fill(node, other)
-        path = Path(partition.log.directory) / segment_name(0)
+        path = Path(log_of(partition).directory) / segment_name(0)
         data = bytearray(path.read_bytes())
         data[200] ^= 1
         path.write_bytes(data)
@@ -313,7 +314,7 @@ async def test_a_damaged_log_is_named_and_not_tried_again(tmp_path: Path) -> Non
             assert segment_name(0) in cleaner.uncleanable["t-0"]
             assert cleaner.last_errors["t-0"] == cleaner.uncleanable["t-0"]
             assert (cleaner.failures, cleaner.cleaned_count) == (1, 1)
-            assert (partition.log.clean_upto, other.log.clean_upto > 0) == (0, True)
+            assert (log_of(partition).clean_upto, log_of(other).clean_upto > 0) == (0, True)
             assert path.read_bytes() == data
             assert leftovers(partition) == []
 
@@ -342,11 +343,11 @@ async def test_retention_may_take_segments_meanwhile(tmp_path: Path) -> None:
         partition = await compacted_topic(node)
         fill(node, partition, 6)
         worker = InlineWorker()
-        second = list(partition.log.segments())[1].base_offset
+        second = list(log_of(partition).segments())[1].base_offset
 
         def retain() -> None:
-            partition.log.advance_log_start_offset(second)
-            for segment in partition.log.drop_segments():
+            log_of(partition).advance_log_start_offset(second)
+            for segment in log_of(partition).drop_segments():
                 segment.delete_files()
 
         worker.after = retain
@@ -358,7 +359,7 @@ async def test_retention_may_take_segments_meanwhile(tmp_path: Path) -> None:
             before = last_values(partition)
             assert await cleaner.clean_one()
             assert last_values(partition) == before
-            assert partition.log.log_start_offset == second
+            assert partition.log_start_offset == second
 
 
 @in_loop
@@ -371,11 +372,11 @@ async def test_groups_that_retention_took_whole_are_passed_over(tmp_path: Path) 
         # As large as the segments are: nothing is joined, each segment is a group.
         partition.settings = replace(partition.settings, segment_bytes=SEGMENT_BYTES)
         worker = InlineWorker()
-        second = list(partition.log.segments())[1].base_offset
+        second = list(log_of(partition).segments())[1].base_offset
 
         def retain() -> None:
-            partition.log.advance_log_start_offset(second)
-            for segment in partition.log.drop_segments():
+            log_of(partition).advance_log_start_offset(second)
+            for segment in log_of(partition).drop_segments():
                 segment.delete_files()
 
         worker.after = retain
@@ -450,7 +451,7 @@ async def test_old_segments_are_closed_when_their_time_has_come(tmp_path: Path) 
     with QuietNode(tmp_path) as node:
         partition = await compacted_topic(node, file_delete_delay_ms=str(OLD_SEGMENT_MS))
         fill(node, partition)
-        old = [segment for segment in partition.log.segments() if segment.is_sealed]
+        old = [segment for segment in log_of(partition).segments() if segment.is_sealed]
         read = partition.read(0, 500)
         async with cleaning(node) as cleaner:
             assert await cleaner.clean_one()
@@ -474,7 +475,7 @@ async def test_a_worker_killed_in_the_middle_changes_nothing_and_the_next_run_wo
         partition = await compacted_topic(node)
         fill(node, partition)
         before = values(partition)
-        new_file = Path(partition.log.directory) / (segment_name(0) + ".new")
+        new_file = Path(log_of(partition).directory) / (segment_name(0) + ".new")
         worker = WorkerProcess()
         slow = node.config.log._replace(cleaner_bytes_per_second_max=2000.0)
         cleaner = Cleaning(node.topics, node.clock, worker, slow, node.files)

@@ -14,6 +14,7 @@ from storage.batch import Record, build_batch, check_batch, parse_header
 from storage.errors import CoordinatorFenced, DamagedLog, InvalidProducerEpoch
 from storage.reads import LogRead
 from tests.support.node import QuietNode, in_loop
+from tests.support.partition_log import log_of
 
 KeyValue = tuple[bytes, bytes | None]
 
@@ -63,7 +64,7 @@ async def test_replay_crosses_segments(node: QuietNode) -> None:
     expected = [(f"{number}".encode(), b"x" * 400_000) for number in range(6)]
     for record in expected:
         log.append(0, [record], node.clock.now_ms())
-    assert topic.partitions[0].log.segment_count == 3
+    assert log_of(topic.partitions[0]).segment_count == 3
     assert list(log.replay(0)) == expected
 
 
@@ -74,7 +75,7 @@ async def test_replay_begins_where_the_log_begins(node: QuietNode) -> None:
     assert topic is not None
     for number in range(4):
         log.append(0, [(f"{number}".encode(), b"")], node.clock.now_ms())
-    topic.partitions[0].log.advance_log_start_offset(2)
+    log_of(topic.partitions[0]).advance_log_start_offset(2)
     assert [key for key, _ in log.plain_records(0)] == [b"2", b"3"]
 
 
@@ -151,12 +152,12 @@ async def test_gap_before_something_damaged_ends_the_replay(node: QuietNode, mon
     partition = topic.partitions[0]
     for number in range(4):
         log.append(0, [(f"{number}".encode(), b"")], node.clock.now_ms())
-    read = partition.log.read
+    read = log_of(partition).read
 
     def read_up_to_the_gap(offset: int, max_bytes: int, upto: int, *, at_least_one: bool = True) -> LogRead:
         return read(offset, max_bytes, min(upto, 2), at_least_one=at_least_one)
 
-    monkeypatch.setattr(type(partition.log), "read", staticmethod(read_up_to_the_gap))
+    monkeypatch.setattr(type(log_of(partition)), "read", staticmethod(read_up_to_the_gap))
     replay = log.plain_records(0)
     assert [next(replay)[0] for _ in range(2)] == [b"0", b"1"]
     with pytest.raises(DamagedLog):

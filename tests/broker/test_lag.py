@@ -107,7 +107,7 @@ async def test_below_the_log_start_the_oldest_record_that_is_left_counts(tmp_pat
         partition = await node.create_partition("t", kwire_retention_messages="2")
         for age_ms in (40_000, 30_000, 20_000, 10_000):
             put(node, partition, age_ms=age_ms)
-        assert partition.log.log_start_offset == 2
+        assert partition.log_start_offset == 2
         assert await one(lags_of(node), Reader("t", 0, 0)) == Lag(2, 4, 4, 20.0)
 
 
@@ -116,7 +116,7 @@ async def test_where_nothing_is_left_to_read_nobody_waits(tmp_path: Path) -> Non
     with QuietNode(tmp_path) as node:
         partition = await node.create_partition("t", kwire_retention_messages="0")
         put(node, partition, count=3)
-        assert partition.log.log_start_offset == 3
+        assert partition.log_start_offset == 3
         assert await one(lags_of(node), Reader("t", 0, 1)) == Lag(3, 3, 2, 0.0)
 
 

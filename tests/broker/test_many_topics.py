@@ -21,6 +21,7 @@ from storage.batch import check_batch
 from storage.files import Files
 from tests.support.batches import make_batch
 from tests.support.node import QuietNode, in_loop, running_node
+from tests.support.partition_log import log_of
 
 FEW, MANY = 20, 3000
 # Key, packed value and a place in the table of the store; id and place, and for a name with a dot its look and place.
@@ -151,7 +152,7 @@ async def test_topic_is_live_as_long_as_somebody_needs_it(tmp_path: Path) -> Non
         gc.collect()
         assert node.topics.live_count == len(node.topics.open_partitions) == 1
         (opened,) = node.topics.open_partitions
-        sync = opened.log.begin_sync()
+        sync = log_of(opened).begin_sync()
         if sync is not None:
             sync.run()
             sync.finish()
@@ -163,7 +164,7 @@ async def test_topic_is_live_as_long_as_somebody_needs_it(tmp_path: Path) -> Non
         assert again is not None
         assert not again.partitions[0].is_open
         assert again.partitions[0].size_bytes > 0
-        assert again.partitions[0].log.log_end_offset == 1
+        assert again.partitions[0].log_end_offset == 1
 
 
 @in_loop

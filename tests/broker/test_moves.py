@@ -24,6 +24,7 @@ from storage.moving import FUTURE_SUFFIX, MOVED_NOTE
 from tests.support.batches import headers, make_batch
 from tests.support.faulty_files import FaultyFiles
 from tests.support.node import QuietNode, in_loop
+from tests.support.partition_log import log_of
 
 WAIT_SECONDS = 20.0
 # Before the time at which the node's clock stands.
@@ -43,7 +44,7 @@ async def started(tmp_path: Path, *settings: str, files: Files | None = None) ->
 
 
 def place(partition: Partition) -> str:
-    return Path(partition.log.directory).parent.name
+    return Path(log_of(partition).directory).parent.name
 
 
 def other(node: QuietNode, partition: Partition) -> str:
@@ -80,7 +81,7 @@ async def idle(moves: Moves) -> None:
 
 def offsets(partition: Partition) -> list[int]:
     found: list[int] = []
-    offset = partition.log.log_start_offset
+    offset = partition.log_start_offset
     while offset < partition.high_watermark:
         read = partition.read(offset, 1_000_000)
         found.extend(header.base_offset for header in headers(read.view))
@@ -166,7 +167,7 @@ async def test_the_old_folder_stays_for_a_while(tmp_path: Path) -> None:
     async with started(tmp_path) as node:
         partition = await node.create_partition("t", file_delete_delay_ms="1000")
         await reached(partition, put(partition))
-        old = Path(partition.log.directory)
+        old = Path(log_of(partition).directory)
         await begin(node, partition)
         await idle(node.moves)
         assert (old / MOVED_NOTE).exists()
@@ -200,7 +201,7 @@ async def test_what_a_stop_interrupts_is_begun_anew(tmp_path: Path) -> None:
         while not node.moves.moved_count:
             assert asyncio.get_running_loop().time() < deadline
             await asyncio.sleep(0.01)
-        assert topic.partitions[0].log.directory == os.path.join(there, "t-0")
+        assert log_of(topic.partitions[0]).directory == os.path.join(there, "t-0")
         assert offsets(topic.partitions[0]) == [0, 1]
 
 
@@ -347,14 +348,14 @@ async def test_a_topic_made_anew_does_not_take_the_move_of_the_old_one_for_its_o
         await reached(new, put(new))
         topic = node.topics.get("t")
         assert topic is not None
-        if str(Path(new.log.directory).parent) == target:
+        if str(Path(log_of(new).directory).parent) == target:
             target = other(node, new)
         asked = asyncio.create_task(node.moves.begin(topic, new, target))
         await asyncio.sleep(0)
         stopped.let_go()
         await asyncio.wait_for(asked, WAIT_SECONDS)
         await idle(node.moves)
-        assert str(Path(new.log.directory).parent) == target
+        assert str(Path(log_of(new).directory).parent) == target
         assert leftovers(tmp_path) == []
 
 
@@ -387,7 +388,7 @@ async def test_a_partition_that_could_not_be_settled_does_not_move_again(
     async with started(tmp_path) as node:
         partition = await node.create_partition("t", kwire_log_sync="os")
         put(partition)
-        here = partition.log.directory
+        here = log_of(partition).directory
         with monkeypatch.context() as patch:
 
             def fail(self: moving.Settlement) -> None:
@@ -403,7 +404,7 @@ async def test_a_partition_that_could_not_be_settled_does_not_move_again(
         assert os.path.exists(here)  # it may still be the one that counts
         await begin(node, partition)
         await idle(node.moves)
-        assert partition.log.directory == here
+        assert log_of(partition).directory == here
         assert offsets(partition) == [0]
 
 
@@ -434,7 +435,7 @@ async def test_a_disk_that_is_full_leaves_the_partition_where_it_is(tmp_path: Pa
         partition = await node.create_partition("t")
         put(partition, 900_000)
         await reached(partition, put(partition, 900_000))
-        here, there = partition.log.directory, other(node, partition)
+        here, there = log_of(partition).directory, other(node, partition)
         moves = node.moves
         moves.bytes_per_second_max = 1_000_000_000
         copy_files = moving.CopyRound._copy
@@ -449,13 +450,13 @@ async def test_a_disk_that_is_full_leaves_the_partition_where_it_is(tmp_path: Pa
         assert moving.CopyRound._copy is copy_files
         assert moves.failures == 1
         assert "No space left" in next(iter(moves.last_errors.values()))
-        assert partition.log.directory == here
+        assert log_of(partition).directory == here
         assert not [one for one in os.listdir(there) if one.startswith("t-0")]
         await reached(partition, put(partition))
         # The next try goes through.
         await begin(node, partition)
         await idle(moves)
-        assert partition.log.directory == os.path.join(there, "t-0")
+        assert log_of(partition).directory == os.path.join(there, "t-0")
         assert offsets(partition) == [0, 1, 2]
 
 
@@ -493,7 +494,7 @@ async def test_a_log_that_has_failed_does_not_move(tmp_path: Path) -> None:
     async with started(tmp_path) as node:
         partition = await node.create_partition("t")
         await reached(partition, put(partition))
-        opened: Log = partition.log
+        opened: Log = log_of(partition)
         opened.close(is_clean=False)
         with pytest.raises(KafkaError) as caught:
             await begin(node, partition)

@@ -71,7 +71,7 @@ async def test_every_acknowledged_offset_lies_below_a_durable_mark(node: QuietNo
         answers = append(partition, 1 + number % 7)
         await node.topics.marks.idle()
         assert answers == [None]
-        assert partition.high_watermark == partition.log.log_end_offset <= (stored_mark(node, topic) or BLOCK)
+        assert partition.high_watermark == partition.log_end_offset <= (stored_mark(node, topic) or BLOCK)
     entries = [key for key, _ in node.metastore.entries(MARKS_PREFIX)]
     assert len(entries) == 1
 
@@ -87,7 +87,7 @@ async def test_above_the_mark_an_answer_waits_for_the_next_one(node: QuietNode, 
     await asyncio.sleep(0)
     assert waiting == [[], []]
     assert partition.high_watermark == BLOCK
-    assert partition.log.log_end_offset == BLOCK + 4
+    assert partition.log_end_offset == BLOCK + 4
     assert held.count == 1
     held.may_go.set()
     await node.topics.marks.idle()
@@ -127,7 +127,7 @@ async def test_a_log_from_before_there_were_marks_is_read_whole_and_gets_one(nod
     node.restart()
     again = node.topics.get("orders")
     assert again is not None
-    assert again.partitions[0].log.log_end_offset == again.partitions[0].high_watermark == 5 * BLOCK
+    assert again.partitions[0].log_end_offset == again.partitions[0].high_watermark == 5 * BLOCK
     await node.topics.marks.idle()
     assert (stored_mark(node, again) or 0) >= 5 * BLOCK
 
@@ -161,8 +161,8 @@ async def test_an_accepted_loss_goes_on_above_everything_acknowledged(node: Quie
         node._open()
         topic = node.topics.get("orders")  # type: ignore[assignment]
         first, second = topic.partitions
-        assert first.log.log_start_offset == first.log.log_end_offset >= end
-        assert second.log.log_end_offset == count
+        assert first.log_start_offset == first.log_end_offset >= end
+        assert second.log_end_offset == count
         answers = append(first)
         await node.topics.marks.idle()
         assert answers == [None]

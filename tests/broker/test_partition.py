@@ -16,6 +16,7 @@ from storage.log import Appended
 from tests.support.batches import headers, make_batch
 from tests.support.faulty_files import FaultyFiles
 from tests.support.node import QuietNode, in_loop
+from tests.support.partition_log import log_of
 
 HOUR_MS = 60 * 60 * 1000
 
@@ -28,7 +29,7 @@ def append(partition: Partition, batch: memoryview | None = None, *, count: int 
 def refusal(partition: Partition, batch: memoryview) -> ErrorCode:
     with pytest.raises((KafkaError, errors.StorageError)) as caught:
         append(partition, batch)
-    assert partition.log.log_end_offset == 0
+    assert partition.log_end_offset == 0
     assert partition.high_watermark == 0
     assert partition.appended_bytes == 0
     error = caught.value
@@ -67,7 +68,7 @@ async def test_batch_is_stored_with_its_place_and_epoch(node: QuietNode) -> None
     stored = partition.read(2, 10_000).view
     assert stored == batch
     assert [header.partition_leader_epoch for header in headers(stored)] == [partition.leader_epoch]
-    assert partition.appended_bytes == partition.log.size_bytes
+    assert partition.appended_bytes == log_of(partition).size_bytes
 
 
 @in_loop
@@ -97,7 +98,7 @@ async def test_read_is_bounded_but_gives_one_batch_if_asked_to(node: QuietNode) 
     partition = await node.create_partition()
     for _ in range(3):
         append(partition)
-    size = partition.log.size_bytes // 3
+    size = log_of(partition).size_bytes // 3
     assert len(partition.read(0, 2 * size + 1).view) == 2 * size
     assert len(partition.read(0, 1).view) == size
     assert len(partition.read(0, 1, at_least_one=False).view) == 0
@@ -166,8 +167,8 @@ async def test_duplicate_is_answered_with_its_first_place_and_tells_nobody(node:
     again = append(partition, batch(0))
     assert (again.base_offset, again.is_duplicate) == (0, True)
     assert told == [2, 4]
-    assert partition.log.log_end_offset == 4
-    assert partition.appended_bytes == partition.log.size_bytes
+    assert partition.log_end_offset == 4
+    assert partition.appended_bytes == log_of(partition).size_bytes
 
 
 @in_loop
@@ -256,7 +257,7 @@ async def test_append_that_fails_tells_nobody_and_leaves_nothing(tmp_path: Path)
         with pytest.raises(errors.DiskFailure):
             append(partition)
         assert told == []
-        assert partition.high_watermark == partition.log.log_end_offset == 1
+        assert partition.high_watermark == partition.log_end_offset == 1
         append(partition)
         assert told == [2]
 
@@ -308,13 +309,13 @@ async def test_ring_holds_to_the_record_and_over_restarts(node: QuietNode) -> No
     partition = await node.create_partition(kwire_retention_messages="7")
     for number in range(1, 30):
         append(partition)
-        assert partition.log.log_start_offset == max(0, number - 7)
+        assert partition.log_start_offset == max(0, number - 7)
         assert partition.high_watermark == number
     node.restart()
     topic = node.topics.get("t")
     assert topic is not None
     again = topic.partitions[0]
-    assert (again.log.log_start_offset, again.high_watermark) == (22, 29)
+    assert (again.log_start_offset, again.high_watermark) == (22, 29)
 
 
 @in_loop
@@ -323,7 +324,7 @@ async def test_parked_partition_goes_on_where_it_was(node: QuietNode) -> None:
     append(partition, count=3)
     held = partition.read(0, 10_000).view
     expected = bytes(held)
-    assert partition.park()
+    assert partition.maintenance().park()
     assert (partition.is_open, partition.high_watermark, partition.size_bytes) == (False, 3, len(expected))
     node.store.forget_log("t", 0)
     assert append(partition).base_offset == 3

@@ -14,6 +14,7 @@ from storage.format import CREATE_TIME, GZIP, HEADER_BYTES, LOG_APPEND_TIME, LZ4
 from storage.log import Appended
 from tests.support.batches import headers, make_batch
 from tests.support.node import QuietNode, in_loop
+from tests.support.partition_log import log_of
 
 CODECS = {"uncompressed": NONE, "gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": ZSTD}
 BUDGET_BYTES = 1024 * 1024
@@ -33,7 +34,7 @@ def refusal(partition: Partition, batch: memoryview) -> ErrorCode:
     as_sent = bytes(batch)
     with pytest.raises((KafkaError, errors.StorageError)) as caught:
         append(partition, batch)
-    assert partition.log.log_end_offset == 0
+    assert partition.log_end_offset == 0
     assert partition.appended_bytes == 0
     assert bytes(batch) == as_sent  # whoever tries once more finds what was sent
     error = caught.value
@@ -70,7 +71,7 @@ async def test_batches_are_stored_in_the_codec_of_their_topic(node: QuietNode, s
         (one.key, one.value, one.timestamp_ms, list(one.headers)) for one in records
     ]
     assert [one.offset for one in found] == list(range(2, 42))
-    assert partition.appended_bytes == partition.log.size_bytes
+    assert partition.appended_bytes == log_of(partition).size_bytes
     # Sent again, it is known, whatever it was stored as.
     again = memoryview(build_batch(records, compression=source, producer_id=5, producer_epoch=1, base_sequence=0))
     assert append(partition, again) == Appended(2, 41, -1, True)
@@ -183,7 +184,7 @@ async def test_what_is_not_compressed_as_it_says_is_refused(node: QuietNode) -> 
     lying = replace(header, record_count=4, last_offset_delta=3)
     with pytest.raises(errors.InvalidBatch):
         partition.append(batch, lying)
-    assert partition.log.log_end_offset == 0
+    assert partition.log_end_offset == 0
 
 
 @in_loop
@@ -244,7 +245,7 @@ async def test_the_bound_on_one_decompressed_record_holds(node: QuietNode, codec
     assert refusal(partition, sent(600, GZIP)) is ErrorCode.INVALID_RECORD
     append(partition, sent(400, GZIP))
     append(partition, sent(600, NONE))
-    assert partition.log.log_end_offset == 6
+    assert partition.log_end_offset == 6
 
 
 @pytest.mark.parametrize("replicas", ["1", "2", "100"])

@@ -16,6 +16,7 @@ from storage.batch import check_batch, parse_header, read_records
 from tests.support.batches import UnsyncedFiles, headers, make_batch
 from tests.support.events import SyncLater
 from tests.support.node import QuietNode, in_loop
+from tests.support.partition_log import log_of
 from tests.support.transactions import TransactionalProducer, append_plain
 
 LARGE = 1024 * 1024
@@ -30,10 +31,10 @@ def committed(partition: Partition, offset: int = 0) -> tuple[list[int], list[tu
 
 
 def refusal(partition: Partition, producer_id: int, producer_epoch: int, coordinator_epoch: int) -> ErrorCode:
-    end = partition.log.log_end_offset
+    end = partition.log_end_offset
     with pytest.raises((KafkaError, errors.StorageError)) as caught:
         partition.append_marker(producer_id, producer_epoch, coordinator_epoch, True)
-    assert partition.log.log_end_offset == end
+    assert partition.log_end_offset == end
     error = caught.value
     if isinstance(error, KafkaError):
         return error.code
@@ -61,7 +62,7 @@ async def test_marker_is_a_control_batch_of_its_producer_and_raises_the_watermar
     assert record.key == b"\x00\x00\x00\x01"
     assert record.value == b"\x00\x00\x00\x00\x00\x0b"
     assert record.timestamp_ms == node.clock.now_ms()
-    assert partition.appended_bytes == partition.readable_bytes == partition.log.size_bytes
+    assert partition.appended_bytes == partition.readable_bytes == log_of(partition).size_bytes
 
 
 @in_loop
@@ -117,10 +118,10 @@ async def test_a_marker_is_on_disk_whatever_the_topic_promises(tmp_path: Path, p
             TransactionalProducer(topic.partitions[0], number).send()
             node.markers.write(("t", 0), Marker(number, 0, 0, True), written.append)
         assert written == []
-        assert not topic.partitions[0].park()
+        assert not topic.partitions[0].maintenance().park()
         syncs.run()
         assert written == [ErrorCode.NONE, ErrorCode.NONE]
-        assert topic.partitions[0].log.synced_offset == 4
+        assert topic.partitions[0].synced_offset == 4
 
 
 @in_loop
@@ -131,7 +132,7 @@ async def test_whoever_waits_for_the_disk_is_told_that_the_log_has_failed(tmp_pa
         TransactionalProducer(partition, 7).send()
         told: list[KafkaError | None] = []
         partition.on_synced(1, told.append)
-        partition.log.close(is_clean=False)
+        log_of(partition).close(is_clean=False)
         syncs.run()
         assert [error is not None for error in told] == [True]
 
@@ -200,7 +201,7 @@ async def test_put_away_it_knows_how_far_committed_data_goes(node: QuietNode) ->
     producer = TransactionalProducer(partition, 7)
     append_plain(partition)
     producer.send()
-    assert partition.park()
+    assert partition.maintenance().park()
     node.store.forget_log("t", 0)
     assert (partition.high_watermark, partition.last_stable_offset, partition.is_open) == (2, 1, False)
     assert partition.has_open_transaction(7, 0)
@@ -235,7 +236,7 @@ async def test_what_was_aborted_in_closed_segments_is_read_by_a_thread(node: Qui
     producer = TransactionalProducer(partition, 7)
     producer.send()
     producer.abort()
-    partition.log.roll(node.clock.now_ms())
+    log_of(partition).roll(node.clock.now_ms())
     append_plain(partition)
     node.restart()
     (index,) = node.directory.glob("t-0*/*.txnindex")
@@ -281,25 +282,25 @@ async def test_a_ring_counts_what_can_be_read(node: QuietNode) -> None:
     partition = await node.create_partition(kwire_retention_messages="5")
     producer = TransactionalProducer(partition, 7)
     append_plain(partition, 10)
-    assert partition.log.log_start_offset == 5
+    assert partition.log_start_offset == 5
     producer.send(10)
     append_plain(partition, 10)
     # What nobody may read yet pushes nothing out that somebody could.
-    assert (partition.log.log_start_offset, partition.last_stable_offset) == (5, 10)
+    assert (partition.log_start_offset, partition.last_stable_offset) == (5, 10)
     node.restart()
     topic = node.topics.get("t")
     assert topic is not None
     producer.partition = partition = topic.partitions[0]
-    assert (partition.log.log_start_offset, partition.last_stable_offset) == (5, 10)
+    assert (partition.log_start_offset, partition.last_stable_offset) == (5, 10)
     producer.abort()
-    assert (partition.log.log_start_offset, partition.last_stable_offset) == (26, 31)
+    assert (partition.log_start_offset, partition.last_stable_offset) == (26, 31)
 
 
 @in_loop
 async def test_compaction_does_not_go_beyond_the_first_open_transaction(node: QuietNode) -> None:
     partition = await node.create_partition(cleanup_policy="compact")
     producer = TransactionalProducer(partition, 7)
-    log = partition.log
+    log = log_of(partition)
     producer.send_keyed()
     log.roll(0)
     assert find_dirt(partition, 0).segments == ()

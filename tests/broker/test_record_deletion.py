@@ -8,8 +8,7 @@ from random import Random
 
 import pytest
 
-from kwire.broker import record_deletion
-from kwire.broker.partition import Partition
+from kwire.broker.partition import Partition, maintenance
 from kwire.broker.record_deletion import HIGH_WATERMARK, Deletion, delete_records
 from kwire.broker.retention import Retention
 from kwire.errors import ErrorCode, KafkaError
@@ -20,6 +19,7 @@ from storage.log_start import StartMove
 from tests.support.batches import make_batch, run_now
 from tests.support.faulty_files import FaultyFiles
 from tests.support.node import QuietNode, in_loop
+from tests.support.partition_log import log_of
 from tests.support.simulated_disk import SimulatedDisk, SimulatedFiles
 
 WAIT_SECONDS = 10.0
@@ -53,7 +53,7 @@ async def test_the_start_never_goes_back(node: QuietNode) -> None:
     assert await delete(partition, 4) == 4
     assert await delete(partition, 2) == 4
     assert await delete(partition, 0) == 4
-    assert partition.log.log_start_offset == 4
+    assert partition.log_start_offset == 4
 
 
 @in_loop
@@ -91,7 +91,7 @@ def test_what_was_said_to_be_gone_does_not_come_back_after_a_power_cut(seed: int
         with QuietNode(directory, files=SimulatedFiles(left)) as node:
             topic = node.topics.get("t")
             assert topic is not None
-            log = topic.partitions[0].log
+            log = log_of(topic.partitions[0])
             assert (log.log_start_offset, log.log_end_offset) == (5, 8)
 
     delete_some()
@@ -106,13 +106,13 @@ async def test_a_disk_that_fails_is_told_and_the_deletion_may_be_tried_again(tmp
         append(partition, 5)
         files.break_down("pwrite", errno.ENOSPC)
         assert await delete(partition, 3) is ErrorCode.KAFKA_STORAGE_ERROR
-        assert partition.log.log_start_offset == 0
+        assert partition.log_start_offset == 0
         files.repair()
         assert await delete(partition, 3) == 3
         node.restart()
         topic = node.topics.get("t")
         assert topic is not None
-        assert topic.partitions[0].log.log_start_offset == 3
+        assert topic.partitions[0].log_start_offset == 3
 
 
 @in_loop
@@ -129,10 +129,10 @@ async def test_a_log_that_is_put_away_meanwhile_is_opened_again(
             if not parked:
                 parked.append(node.topics.park(partition))
 
-    monkeypatch.setattr(record_deletion, "StartMove", Parking)
+    monkeypatch.setattr(maintenance, "StartMove", Parking)
     assert await delete(partition, 3) == 3
     assert parked == [True]
-    assert partition.log.log_start_offset == 3
+    assert partition.log_start_offset == 3
 
 
 @in_loop
@@ -146,7 +146,7 @@ async def test_a_log_that_is_put_away_again_and_again_is_given_up(
         def run(self) -> bool:
             return False
 
-    monkeypatch.setattr(record_deletion, "StartMove", Parked)
+    monkeypatch.setattr(maintenance, "StartMove", Parked)
     assert await delete(partition, 3) is ErrorCode.KAFKA_STORAGE_ERROR
 
 
@@ -162,7 +162,7 @@ async def test_a_topic_deleted_meanwhile_is_unknown(node: QuietNode, monkeypatch
             assert go_on.wait(WAIT_SECONDS)
             return super().run()
 
-    monkeypatch.setattr(record_deletion, "StartMove", Slow)
+    monkeypatch.setattr(maintenance, "StartMove", Slow)
     deleting = asyncio.ensure_future(delete(partition, 3))
     await asyncio.sleep(0)
     await node.topics.delete(topic)
@@ -182,14 +182,14 @@ async def test_a_disk_that_hangs_is_not_waited_for_longer_than_asked(
         def run(self) -> bool:
             return go_on.wait(WAIT_SECONDS) and super().run()
 
-    monkeypatch.setattr(record_deletion, "StartMove", Hanging)
+    monkeypatch.setattr(maintenance, "StartMove", Hanging)
     try:
         assert await delete(partition, 3, timeout_seconds=0.01) is ErrorCode.REQUEST_TIMED_OUT
-        assert partition.log.log_start_offset == 0
+        assert partition.log_start_offset == 0
     finally:
         go_on.set()
     async with asyncio.timeout(WAIT_SECONDS):
-        while partition.log.log_start_offset < 3:
+        while partition.log_start_offset < 3:
             await asyncio.sleep(0.001)
 
 
@@ -204,7 +204,7 @@ async def test_the_loop_goes_on_while_the_disk_is_busy(node: QuietNode, monkeypa
             threads.append(threading.current_thread())
             return super().run()
 
-    monkeypatch.setattr(record_deletion, "StartMove", Looking)
+    monkeypatch.setattr(maintenance, "StartMove", Looking)
     assert await delete(partition, 3) == 3
     assert threads
     assert threading.main_thread() not in threads
@@ -215,14 +215,14 @@ async def test_files_below_the_start_go_with_the_next_round_of_retention(node: Q
     partition = await node.create_partition(segment_bytes=str(1024 * 1024), retention_ms="-1")
     for _ in range(4):
         append(partition, 2, 400_000)
-    assert partition.log.segment_count == 4
+    assert log_of(partition).segment_count == 4
     assert await delete(partition, 5) == 5
     kept = Retention(node.topics, node.clock, run_now, 60_000, node.store, node.files)
     try:
         await kept.round()
     finally:
         kept.close()
-    assert (partition.log.segment_count, partition.log.log_start_offset) == (2, 5)
+    assert (log_of(partition).segment_count, partition.log_start_offset) == (2, 5)
     assert kept.deleted_segments == 2
 
 

@@ -21,6 +21,7 @@ from storage.log_ages import AgingLog, AgingSegment, age_closed_log
 from storage.segment import LogSegment
 from tests.support.batches import make_batch, run_now
 from tests.support.node import QuietNode, in_loop
+from tests.support.partition_log import log_of
 from tests.support.transactions import TransactionalProducer
 
 SEGMENT_BYTES = 1024 * 1024
@@ -57,7 +58,7 @@ async def filled(node: QuietNode, *ages_ms: int, name: str = "t", **configs: str
 
 async def visible(partition: Partition) -> None:
     async with asyncio.timeout(10):
-        while partition.high_watermark < partition.log.log_end_offset:
+        while partition.high_watermark < partition.log_end_offset:
             await asyncio.sleep(0.001)
 
 
@@ -83,12 +84,12 @@ def reopened(node: QuietNode, name: str = "t") -> Partition:
 @in_loop
 async def test_s0_58_expired_segments_go_and_their_files_later(node: QuietNode) -> None:
     partition = await filled(node, 9 * HOUR_MS, 8 * HOUR_MS, 7 * HOUR_MS, 2 * HOUR_MS, 0, retention_ms=str(5 * HOUR_MS))
-    size_bytes = partition.log.size_bytes
+    size_bytes = log_of(partition).size_bytes
     with keeping(node) as kept:
         await kept.round()
-        assert partition.log.log_start_offset == 2
-        assert partition.log.segment_count == 2
-        assert (kept.deleted_segments, kept.deleted_bytes) == (1, size_bytes - partition.log.size_bytes)
+        assert partition.log_start_offset == 2
+        assert log_of(partition).segment_count == 2
+        assert (kept.deleted_segments, kept.deleted_bytes) == (1, size_bytes - log_of(partition).size_bytes)
         with pytest.raises(OffsetOutOfRange):
             partition.read(1, 1000)
         assert log_files(node) == [0, 2, 4]
@@ -116,20 +117,20 @@ async def test_an_idle_log_empties_and_goes_on_where_it_was(node: QuietNode) -> 
     partition = await filled(node, 0, 0, 0, retention_ms=str(HOUR_MS))
     with keeping(node) as kept:
         await kept.round()
-        assert partition.log.log_start_offset == 0
+        assert partition.log_start_offset == 0
         node.clock.advance(HOUR_MS + 1)
         await kept.round()
-        assert (partition.log.log_start_offset, partition.log.log_end_offset) == (3, 3)
-        assert partition.log.segment_count == 0
+        assert (partition.log_start_offset, partition.log_end_offset) == (3, 3)
+        assert log_of(partition).segment_count == 0
         await delete_due(node, kept)
         assert log_files(node) == []
         append(node, partition, size_bytes=10)
         await visible(partition)
         assert (partition.high_watermark, log_files(node)) == (4, [3])
         await kept.round()
-        assert partition.log.log_start_offset == 3
+        assert partition.log_start_offset == 3
     node.restart()
-    assert (reopened(node).log.log_start_offset, reopened(node).log.log_end_offset) == (3, 4)
+    assert (reopened(node).log_start_offset, reopened(node).log_end_offset) == (3, 4)
 
 
 @in_loop
@@ -140,7 +141,7 @@ async def test_an_emptied_log_keeps_its_end_over_a_restart(node: QuietNode) -> N
         await kept.round()
         await delete_due(node, kept)
     node.restart()
-    log = reopened(node).log
+    log = log_of(reopened(node))
     assert (log.log_start_offset, log.log_end_offset) == (3, 3)
     with keeping(node) as kept:
         await kept.round()
@@ -152,8 +153,8 @@ async def test_s0_59_the_size_limit_takes_whole_segments(node: QuietNode) -> Non
     partition = await filled(node, 0, 0, 0, 0, 0, 0, retention_bytes=str(SEGMENT_BYTES), retention_ms="-1")
     with keeping(node) as kept:
         await kept.round()
-    assert partition.log.log_start_offset == 2
-    assert partition.log.size_bytes >= SEGMENT_BYTES
+    assert partition.log_start_offset == 2
+    assert log_of(partition).size_bytes >= SEGMENT_BYTES
 
 
 @in_loop
@@ -163,7 +164,7 @@ async def test_s0_62_infinite_retention_keeps_everything(node: QuietNode) -> Non
     with keeping(node) as kept:
         await kept.round()
         await kept.short_round()
-    assert partition.log.log_start_offset == 0
+    assert partition.log_start_offset == 0
 
 
 @in_loop
@@ -171,12 +172,12 @@ async def test_s0_60_segments_behind_a_ring_go_within_seconds(node: QuietNode) -
     partition = await filled(node, *[0] * 7, kwire_retention_messages="3")
     with keeping(node) as kept:
         await kept.short_round()
-        assert partition.log.log_start_offset == 4
-        assert partition.log.segment_count == 2
+        assert partition.log_start_offset == 4
+        assert log_of(partition).segment_count == 2
         await delete_due(node, kept)
     assert log_files(node) == [4, 6]
     node.restart()
-    assert reopened(node).log.log_start_offset == 4
+    assert reopened(node).log_start_offset == 4
 
 
 @in_loop
@@ -185,16 +186,16 @@ async def test_s0_61_s0_21_the_tightest_limit_wins(node: QuietNode) -> None:
     partition = await filled(node, *[0] * 6, **limits)
     with keeping(node) as kept:
         await kept.round()
-        assert partition.log.log_start_offset == 2
+        assert partition.log_start_offset == 2
         append(node, partition)
         append(node, partition, size_bytes=10)
         append(node, partition, size_bytes=10)
         await visible(partition)
         await kept.round()
-        assert partition.log.log_start_offset == 4
+        assert partition.log_start_offset == 4
         node.clock.advance(HOUR_MS + 1)
         await kept.round()
-        assert partition.log.log_start_offset == 9
+        assert partition.log_start_offset == 9
 
 
 @in_loop
@@ -203,10 +204,10 @@ async def test_compacted_topics_lose_only_what_lies_below_their_log_start(node: 
     partition = await filled(node, 9 * HOUR_MS, 8 * HOUR_MS, 0, **limits)
     with keeping(node) as kept:
         await kept.round()
-        assert (partition.log.log_start_offset, partition.log.segment_count) == (0, 2)
-        partition.log.advance_log_start_offset(2)
+        assert (partition.log_start_offset, log_of(partition).segment_count) == (0, 2)
+        log_of(partition).advance_log_start_offset(2)
         await kept.round()
-        assert (partition.log.log_start_offset, partition.log.segment_count) == (2, 1)
+        assert (partition.log_start_offset, log_of(partition).segment_count) == (2, 1)
 
 
 @in_loop
@@ -217,10 +218,10 @@ async def test_nothing_at_or_above_the_watermark_goes(node: QuietNode) -> None:
     partition.settings = replace(partition.settings, retention_messages=0)
     with keeping(node) as kept:
         await kept.short_round()
-        assert partition.log.log_start_offset == 3
+        assert partition.log_start_offset == 3
         await kept.round()
-    assert partition.log.log_start_offset == 3
-    assert [segment.base_offset for segment in partition.log.segments()] == [2, 4]
+    assert partition.log_start_offset == 3
+    assert [segment.base_offset for segment in log_of(partition).segments()] == [2, 4]
 
 
 @in_loop
@@ -235,14 +236,14 @@ async def test_records_without_times_count_from_when_their_segment_was_closed(no
     with keeping(node) as kept:
         node.clock.advance(HOUR_MS)
         await kept.round()
-        assert partition.log.log_start_offset == 0
+        assert partition.log_start_offset == 0
         node.clock.advance(1)
         await kept.round()
-        assert partition.log.log_start_offset == 2
+        assert partition.log_start_offset == 2
         # The last segment may have been written to until segment.ms were over.
         node.clock.advance(2 * HOUR_MS)
         await kept.round()
-        assert partition.log.log_start_offset == 3
+        assert partition.log_start_offset == 3
 
 
 # --- logs that are not open
@@ -277,7 +278,7 @@ async def test_logs_that_nobody_opened_expire_too(node: QuietNode) -> None:
         await kept.round()
     assert log_files(node, "a-0") == []
     assert log_files(node, "b-0") == [0, 2]
-    log = reopened(node, "a").log
+    log = log_of(reopened(node, "a"))
     assert (log.log_start_offset, log.log_end_offset) == (3, 3)
 
 
@@ -418,7 +419,7 @@ async def test_a_disk_in_trouble_keeps_one_log_and_not_the_others(
     drop = Log.drop_segments
 
     def failing(log: Log) -> Any:
-        if log is first.log:
+        if log is log_of(first):
             raise DiskFailure("no space left")
         return drop(log)
 
@@ -427,9 +428,9 @@ async def test_a_disk_in_trouble_keeps_one_log_and_not_the_others(
             patch.setattr(Log, "drop_segments", failing)
             await kept.round()
         assert (kept.failures, kept.deleted_segments) == (1, 1)
-        assert (first.log.segment_count, second.log.segment_count) == (2, 1)
+        assert (log_of(first).segment_count, log_of(second).segment_count) == (2, 1)
         await kept.round()
-        assert first.log.segment_count == 1
+        assert log_of(first).segment_count == 1
 
 
 @in_loop
@@ -471,7 +472,7 @@ async def test_a_round_takes_turns_with_the_loop(node: QuietNode, monkeypatch: p
         await doing
     assert kept.deleted_segments == 5
     assert {2, 4} <= set(turns)
-    assert all(partition.log.log_start_offset == 1 for partition in partitions)
+    assert all(partition.log_start_offset == 1 for partition in partitions)
 
 
 @in_loop
@@ -483,7 +484,7 @@ async def test_rounds_come_by_themselves_until_they_are_closed(
     monkeypatch.setattr(retention, "RING_ROUND_SECONDS", 0.001)
     kept = Retention(node.topics, node.clock, run_now, 1, node.store, node.files)
     async with asyncio.timeout(10):
-        while partition.log.log_start_offset != 2 or ring.log.segment_count != 1:
+        while partition.log_start_offset != 2 or log_of(ring).segment_count != 1:
             await asyncio.sleep(0.001)
     kept.close()
     await asyncio.sleep(0)
@@ -519,11 +520,11 @@ async def test_a_ring_round_takes_nothing_that_an_open_transaction_keeps(node: Q
     with keeping(node) as kept:
         await kept.short_round()
         await kept.round()
-        assert (partition.log.log_start_offset, partition.last_stable_offset) == (0, 4)
+        assert (partition.log_start_offset, partition.last_stable_offset) == (0, 4)
         producer.commit()
-        assert partition.log.log_start_offset == 8
+        assert partition.log_start_offset == 8
         await kept.short_round()
-        assert next(partition.log.segments()).base_offset > 4
+        assert next(log_of(partition).segments()).base_offset > 4
 
 
 @in_loop
@@ -535,5 +536,5 @@ async def test_age_lets_records_of_an_open_transaction_go(node: QuietNode) -> No
         append(node, partition, age_ms)
     with keeping(node) as kept:
         await kept.round()
-    assert partition.log.log_start_offset > 0
-    assert partition.last_stable_offset == partition.log.log_start_offset
+    assert partition.log_start_offset > 0
+    assert partition.last_stable_offset == partition.log_start_offset

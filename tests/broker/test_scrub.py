@@ -19,6 +19,7 @@ from storage.errors import QuarantinedRange
 from storage.verify import SegmentJob, SegmentReport, verify_segment
 from tests.support.batches import make_batch, split_batches
 from tests.support.node import QuietNode, in_loop
+from tests.support.partition_log import log_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -53,17 +54,17 @@ async def whole_interval(node: QuietNode, scrub: Scrub, interval_ms: int = DAY_M
 
 async def fill(node: QuietNode, name: str = "t", count: int = 60) -> Partition:
     partition = await node.create_partition(name)
-    partition.log.settings = replace(partition.log.settings, segment_bytes=4096)
+    log_of(partition).settings = replace(log_of(partition).settings, segment_bytes=4096)
     for _ in range(count):
         batch = make_batch(2, value=b"v" * 200, timestamp_ms=node.clock.now_ms())
         partition.append(batch, check_batch(batch))
-    assert partition.log.segment_count >= 3
+    assert log_of(partition).segment_count >= 3
     return partition
 
 
 def hurt(partition: Partition, number: int, batch_number: int) -> tuple[Path, int, int]:
     """Change a byte of one batch; (file, position of the batch, its base offset)."""
-    segment = list(partition.log.segments())[number]
+    segment = list(log_of(partition).segments())[number]
     path = Path(segment.path)
     content = bytearray(path.read_bytes())
     position = 0
@@ -80,7 +81,7 @@ def hurt(partition: Partition, number: int, batch_number: int) -> tuple[Path, in
 async def test_a_sound_log_is_read_once_in_an_interval(node: QuietNode) -> None:
     partition = await fill(node)
     scrub = start(node, HereWorker())
-    *closed, last = partition.log.segments()
+    *closed, last = log_of(partition).segments()
     await whole_interval(node, scrub)
     assert scrub.scrubbed_segments == len(closed)
     assert scrub.scrubbed_bytes == sum(segment.size_bytes for segment in closed)
@@ -101,21 +102,21 @@ async def test_damage_becomes_a_quarantine_and_is_told_once(node: QuietNode, cap
     with caplog.at_level(logging.ERROR):
         await whole_interval(node, scrub)
         await whole_interval(node, scrub)
-    (found,) = partition.log.quarantined
+    (found,) = partition.quarantined
     assert (found.segment_base, found.position) == (int(path.stem), position)
     assert (found.start_offset, found.end_offset) == (offset, offset + 2)
     assert scrub.findings == 1
     assert [record.levelname for record in caplog.records] == ["ERROR"]
     assert str(path) in caplog.text
     with pytest.raises(QuarantinedRange):
-        partition.log.read(offset, 100_000, partition.log.log_end_offset)
+        log_of(partition).read(offset, 100_000, partition.log_end_offset)
     await scrub.close()
 
 
 @in_loop
 async def test_logs_that_are_not_open_are_read_without_opening_them(node: QuietNode) -> None:
     partition = await fill(node)
-    count = partition.log.segment_count
+    count = log_of(partition).segment_count
     node.restart()
     topic = node.topics.get("t")
     assert topic is not None
@@ -135,7 +136,7 @@ async def test_damage_in_a_log_that_is_not_open_is_set_apart(node: QuietNode) ->
     await whole_interval(node, scrub)
     topic = node.topics.get("t")
     assert topic is not None
-    (found,) = topic.partitions[0].log.quarantined
+    (found,) = topic.partitions[0].quarantined
     assert (found.position, found.start_offset) == (position, offset)
     await scrub.close()
 
@@ -145,7 +146,7 @@ async def test_an_impossible_header_is_told_once_and_nothing_is_set_apart(
     node: QuietNode, caplog: pytest.LogCaptureFixture
 ) -> None:
     partition = await fill(node)
-    path = Path(next(iter(partition.log.segments())).path)
+    path = Path(next(iter(log_of(partition).segments())).path)
     content = bytearray(path.read_bytes())
     size = parse_header(content).size_bytes
     content[57:61] = (3).to_bytes(4, "big")  # three records in two offsets
@@ -157,7 +158,7 @@ async def test_an_impossible_header_is_told_once_and_nothing_is_set_apart(
         await whole_interval(node, scrub)
     assert len(caplog.records) == scrub.findings == 1
     assert "impossible header" in caplog.text
-    assert partition.log.quarantined == ()
+    assert partition.quarantined == ()
     await scrub.close()
 
 
@@ -167,7 +168,7 @@ async def test_a_segment_that_goes_while_it_is_read_is_no_finding(node: QuietNod
     worker = HereWorker()
     scrub = start(node, worker)
     hurt(partition, 0, 1)
-    paths = [Path(segment.path) for segment in partition.log.segments()]
+    paths = [Path(segment.path) for segment in log_of(partition).segments()]
     reads = 0
 
     def remove_after_first_read() -> None:
@@ -180,7 +181,7 @@ async def test_a_segment_that_goes_while_it_is_read_is_no_finding(node: QuietNod
     worker.before_piece = remove_after_first_read
     await whole_interval(node, scrub)
     assert scrub.findings == 0
-    assert partition.log.quarantined == ()
+    assert partition.quarantined == ()
     await scrub.close()
 
 
@@ -229,7 +230,7 @@ async def test_partitions_are_spread_over_the_interval_and_none_is_left_out(node
 async def test_a_run_goes_on_where_the_clock_stands(node: QuietNode) -> None:
     """Half an interval in one run and half in the next is everything once."""
     partitions = [await fill(node, f"topic-{number}", 20) for number in range(12)]
-    closed = sum(len(list(partition.log.segments())) - 1 for partition in partitions)
+    closed = sum(log_of(partition).segment_count - 1 for partition in partitions)
     first = start(node, HereWorker())
     await whole_interval(node, first, DAY_MS // 2)
     await first.close()
@@ -245,7 +246,7 @@ async def test_a_run_goes_on_where_the_clock_stands(node: QuietNode) -> None:
 @in_loop
 async def test_a_clock_that_jumps_does_no_harm(node: QuietNode) -> None:
     partition = await fill(node)
-    closed = partition.log.segment_count - 1
+    closed = log_of(partition).segment_count - 1
     scrub = start(node, HereWorker())
     node.clock.set_wall(node.clock.now_ms() + 1000 * DAY_MS)
     await scrub.catch_up()
@@ -274,7 +275,7 @@ async def test_reading_is_throttled_between_pieces(node: QuietNode, monkeypatch:
     monkeypatch.setattr(asyncio, "sleep", sleep)
     await whole_interval(node, scrub)
     monkeypatch.undo()
-    closed_bytes = sum(segment.size_bytes for segment in partition.log.segments() if segment.is_sealed)
+    closed_bytes = sum(segment.size_bytes for segment in log_of(partition).segments() if segment.is_sealed)
     assert sum(slept) == pytest.approx(closed_bytes / 65536)
     assert max(slept) <= (1000 + 600) / 65536
     assert worker.calls.count("verify_segment") > closed_bytes // 1600
@@ -287,7 +288,7 @@ async def test_a_worker_that_fails_does_not_end_the_scrub(
     monkeypatch.setattr(scrub_module, "START_DELAY_SECONDS", 0.0)
     monkeypatch.setattr(scrub_module, "SLEEP_SECONDS_MAX", 0.001)
     partition = await fill(node)
-    closed = partition.log.segment_count - 1
+    closed = log_of(partition).segment_count - 1
     worker = HereWorker()
 
     def die_once() -> None:
@@ -322,8 +323,8 @@ async def test_it_works_with_the_real_worker(node: QuietNode) -> None:
     await whole_interval(node, scrub)
     await scrub.close()
     await worker.close()
-    assert [found.position for found in partition.log.quarantined] == [position]
-    assert scrub.scrubbed_segments == partition.log.segment_count - 1
+    assert [found.position for found in partition.quarantined] == [position]
+    assert scrub.scrubbed_segments == log_of(partition).segment_count - 1
 
 
 def test_reports_of_a_segment_that_is_gone_say_so(tmp_path: Path) -> None:

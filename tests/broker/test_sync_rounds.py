@@ -19,6 +19,7 @@ from storage.syncing import FILES_ONE_BY_ONE_MAX
 from tests.support.batches import make_batch
 from tests.support.faulty_files import FaultyFiles
 from tests.support.node import QuietNode, in_loop
+from tests.support.partition_log import log_of
 
 WAIT_SECONDS = 10.0
 
@@ -177,9 +178,9 @@ async def test_flush_messages_lets_every_nth_record_wait_for_the_disk(tmp_path: 
         append(partition, 2)
         assert partition.high_watermark == 2
         await world.settled()
-        assert (partition.high_watermark, partition.log.synced_offset) == (4, 4)
+        assert (partition.high_watermark, partition.synced_offset) == (4, 4)
         append(partition)
-        assert (partition.high_watermark, partition.log.synced_offset) == (5, 4)
+        assert (partition.high_watermark, partition.synced_offset) == (5, 4)
 
 
 @in_loop
@@ -188,10 +189,10 @@ async def test_flush_ms_bounds_how_long_records_are_unsynced(tmp_path: Path) -> 
         partition = await world.node.create_partition(kwire_log_sync="os", flush_ms="20")
         world.disk.forget_the_past()
         append(partition)
-        assert (partition.high_watermark, partition.log.synced_offset) == (1, 0)
+        assert (partition.high_watermark, partition.synced_offset) == (1, 0)
         await world.entered()
         await world.settled()
-        assert partition.log.synced_offset == 1
+        assert partition.synced_offset == 1
 
 
 @in_loop
@@ -328,7 +329,7 @@ async def test_failed_file_system_ends_logs_that_were_not_in_the_round(tmp_path:
         for partition in busy:
             append(partition)
         await world.settled()
-        assert not any(partition.log.is_writable for partition in topic.partitions)
+        assert not any(partition.is_writable for partition in topic.partitions)
         assert [partition.high_watermark for partition in topic.partitions] == [1, *[0] * len(busy)]
 
 
@@ -362,7 +363,7 @@ async def test_sync_that_the_log_does_not_believe_is_not_told_as_done(tmp_path: 
         told: list[KafkaError | None] = []
         partition.on_reached(append(partition), told.append)
         await world.entered()
-        partition.log.poison(StorageFailed("sync of another file"))
+        log_of(partition).poison(StorageFailed("sync of another file"))
         world.disk.gate.set()
         await world.settled()
         assert [error and error.code for error in told] == [ErrorCode.KAFKA_STORAGE_ERROR]
@@ -377,7 +378,7 @@ async def test_topic_that_becomes_synced_has_its_tail_synced(tmp_path: Path) -> 
         append(partition)
         await world.node.topics.configure(topic, {})
         await world.settled()
-        assert partition.log.synced_offset == 1
+        assert partition.synced_offset == 1
 
 
 @in_loop

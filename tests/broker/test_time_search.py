@@ -10,7 +10,7 @@ from crc32c import crc32c
 from msgspec.structs import replace
 
 from kwire.broker.partition import Partition
-from kwire.broker.time_search import search_largest_time, search_time
+from kwire.broker.partition.time_search import search_largest_time, search_time
 from storage.batch import Record, build_batch, check_batch, parse_header, read_records
 from storage.errors import StorageError
 from storage.format import HEADER_BYTES, NONE, ZSTD
@@ -18,6 +18,7 @@ from storage.log import Log
 from storage.times import TimestampAndOffset
 from tests.support.batches import make_batch, split_batches
 from tests.support.node import QuietNode, in_loop
+from tests.support.partition_log import log_of
 
 SEGMENT_BYTES = 1024 * 1024
 
@@ -40,26 +41,26 @@ async def three_segments(node: QuietNode) -> Partition:
     partition = await node.create_partition(segment_bytes=str(SEGMENT_BYTES))
     for number in range(5):
         append(partition, number * 100, SEGMENT_BYTES // 2 - 1000)
-    assert partition.log.segment_count == 3
+    assert log_of(partition).segment_count == 3
     return partition
 
 
 @in_loop
 async def test_every_segment_is_searched_and_no_descriptor_stays(node: QuietNode) -> None:
     partition = await three_segments(node)
-    partition.log.release()
+    log_of(partition).release()
     before = len(os.listdir("/proc/self/fd"))
     for number in range(5):
-        assert time_of(partition.log, number * 100 - 50 if number else 0) == (number * 100, number)
-    assert time_of(partition.log, 401) is None
-    assert largest_of(partition.log) == TimestampAndOffset(400, 4)
+        assert time_of(log_of(partition), number * 100 - 50 if number else 0) == (number * 100, number)
+    assert time_of(log_of(partition), 401) is None
+    assert largest_of(log_of(partition)) == TimestampAndOffset(400, 4)
     assert len(os.listdir("/proc/self/fd")) == before
 
 
 @in_loop
 async def test_appends_rolls_and_releases_do_not_touch_a_search_that_has_begun(node: QuietNode) -> None:
     partition = await three_segments(node)
-    log = partition.log
+    log = log_of(partition)
     upto = log.log_end_offset
     searches = [search_time(log, wanted, upto) for wanted in (100, 400, 401)] + [search_largest_time(log, upto)]
     for number in range(5, 9):
@@ -77,16 +78,16 @@ async def test_search_finds_everything_after_a_restart(node: QuietNode) -> None:
     topic = node.topics.get("t")
     assert topic is not None
     partition = topic.partitions[0]
-    assert time_of(partition.log, 350) == (400, 4)
+    assert time_of(log_of(partition), 350) == (400, 4)
     append(partition, 500)
-    assert time_of(partition.log, 450) == (500, 5)
-    assert time_of(partition.log, 150) == (200, 2)
+    assert time_of(log_of(partition), 450) == (500, 5)
+    assert time_of(log_of(partition), 150) == (200, 2)
 
 
 @in_loop
 async def test_only_what_is_visible_is_found(node: QuietNode) -> None:
     partition = await three_segments(node)
-    log = partition.log
+    log = log_of(partition)
     for upto in range(6):
         expected = TimestampAndOffset((upto - 1) * 100, upto - 1) if upto else None
         assert search_largest_time(log, upto)() == expected
@@ -100,13 +101,13 @@ async def test_the_largest_time_is_that_of_a_record_which_is_still_there(node: Q
     partition = await node.create_partition()
     for timestamp_ms in (500, 900, 300, 400, 400, 100):
         append(partition, timestamp_ms)
-    assert largest_of(partition.log) == (900, 1)
-    partition.log.advance_log_start_offset(2)
-    assert largest_of(partition.log) == (400, 3)
-    partition.log.advance_log_start_offset(5)
-    assert largest_of(partition.log) == (100, 5)
-    partition.log.advance_log_start_offset(6)
-    assert largest_of(partition.log) is None
+    assert largest_of(log_of(partition)) == (900, 1)
+    log_of(partition).advance_log_start_offset(2)
+    assert largest_of(log_of(partition)) == (400, 3)
+    log_of(partition).advance_log_start_offset(5)
+    assert largest_of(log_of(partition)) == (100, 5)
+    log_of(partition).advance_log_start_offset(6)
+    assert largest_of(log_of(partition)) is None
 
 
 def emptied(batch: memoryview) -> memoryview:
@@ -123,23 +124,23 @@ async def test_batches_without_records_and_gaps_are_passed_over(node: QuietNode,
     partition = await node.create_partition()
     append(partition, 100)
     empty = emptied(make_batch(3, timestamp_ms=900, compression=compression))
-    partition.log.append(empty, parse_header(empty), 0, 0)
+    log_of(partition).append(empty, parse_header(empty), 0, 0)
     append(partition, 200)
     assert not list(read_records(empty, 1024))
-    assert partition.log.log_end_offset == 5
-    assert [time_of(partition.log, wanted) for wanted in (50, 150, 201, 900)] == [(100, 0), (200, 4), None, None]
-    assert largest_of(partition.log) == (200, 4)
+    assert partition.log_end_offset == 5
+    assert [time_of(log_of(partition), wanted) for wanted in (50, 150, 201, 900)] == [(100, 0), (200, 4), None, None]
+    assert largest_of(log_of(partition)) == (200, 4)
 
 
 @in_loop
 async def test_records_without_a_time_are_never_found(node: QuietNode) -> None:
     partition = await node.create_partition()
     append(partition, -1)
-    assert largest_of(partition.log) is None
-    assert time_of(partition.log, 0) is None
+    assert largest_of(log_of(partition)) is None
+    assert time_of(log_of(partition), 0) is None
     append(partition, 7)
     append(partition, -1)
-    assert largest_of(partition.log) == (7, 1)
+    assert largest_of(log_of(partition)) == (7, 1)
 
 
 @in_loop
@@ -152,7 +153,7 @@ async def test_a_search_agrees_with_a_look_at_every_record(node: QuietNode) -> N
         batch = memoryview(build_batch([Record(None, b"value", one) for one in some]))
         partition.append(batch, check_batch(batch))
         times += some
-    log = partition.log
+    log = log_of(partition)
     # Batches end where they end, so only their bounds can be watermarks.
     bounds = [0, *(parse_header(batch).last_offset + 1 for batch in batches_of(log))]
     for _ in range(60):
@@ -175,7 +176,7 @@ def batches_of(log: Log) -> list[memoryview]:
 @in_loop
 async def test_a_search_knows_when_its_files_are_others_by_now(node: QuietNode) -> None:
     partition = await three_segments(node)
-    log = partition.log
+    log = log_of(partition)
     search = search_time(log, 0, log.log_end_offset)
     assert not search.is_outdated(log)
     append(partition, 500, SEGMENT_BYTES // 3)

@@ -11,7 +11,8 @@ import pytest
 
 from kwire.broker import topics
 from kwire.broker.partition import Partition, code_of
-from kwire.broker.topics import NAME_LENGTH_MAX, OFFSETS_TOPIC, PARTITIONS_MAX, NewTopic, Topics
+from kwire.broker.topic_names import NAME_LENGTH_MAX, PARTITIONS_MAX
+from kwire.broker.topics import OFFSETS_TOPIC, NewTopic, Topics
 from kwire.errors import ErrorCode, KafkaError
 from kwire.metastore import Change
 from kwire.streams.local import LocalLog
@@ -21,6 +22,7 @@ from storage.format import CREATE_TIME, LOG_APPEND_TIME
 from tests.support.batches import make_batch
 from tests.support.faulty_files import FaultyFiles
 from tests.support.node import QuietNode, SyncAtOnce, in_loop
+from tests.support.partition_log import log_of
 
 
 def append(partition: Partition) -> int:
@@ -61,7 +63,7 @@ async def test_restart_keeps_ids_partitions_configs_and_records(node: QuietNode)
     assert again is not topic
     assert again.topic_id == topic.topic_id
     assert again.configs == {"retention.ms": "5"}
-    assert [partition.log.log_end_offset for partition in again.partitions] == [0, 1]
+    assert [partition.log_end_offset for partition in again.partitions] == [0, 1]
     assert again.partitions[1].high_watermark == 1
     found = node.topics.get_by_id(other.topic_id)
     assert found is not None
@@ -79,7 +81,7 @@ async def test_every_start_leads_under_an_epoch_of_its_own(node: QuietNode) -> N
     partition = again.partitions[0]
     assert partition.leader_epoch == 1
     append(partition)
-    assert partition.log.epochs.entries == [(0, 0), (1, 1)]
+    assert log_of(partition).epochs.entries == [(0, 0), (1, 1)]
 
 
 @in_loop
@@ -114,13 +116,13 @@ async def test_topic_of_the_same_name_has_another_id_and_nothing_of_the_old_one(
     await node.topics.delete(old)
     new = await node.create("t")
     assert new.topic_id != old.topic_id
-    assert new.partitions[0].log.log_end_offset == 0
+    assert new.partitions[0].log_end_offset == 0
     assert append(new.partitions[0]) == 0
     node.restart()
     again = node.topics.get("t")
     assert again is not None
     assert again.topic_id == new.topic_id
-    assert again.partitions[0].log.log_end_offset == 1
+    assert again.partitions[0].log_end_offset == 1
 
 
 @in_loop
@@ -146,7 +148,7 @@ async def test_widened_topic_keeps_what_it_has(node: QuietNode) -> None:
     node.restart()
     again = node.topics.get("t")
     assert again is not None
-    assert [partition.log.log_end_offset for partition in again.partitions] == [1, 0, 0, 0, 1]
+    assert [partition.log_end_offset for partition in again.partitions] == [1, 0, 0, 0, 1]
     assert again.configs == {"retention.ms": "5"}
 
 
@@ -155,11 +157,11 @@ async def test_configuration_reaches_open_and_unopened_logs(node: QuietNode) -> 
     topic = await node.create("t", 2)
     opened, unopened = topic.partitions
     append(opened)
-    assert opened.log.settings.timestamp_type == CREATE_TIME
+    assert log_of(opened).settings.timestamp_type == CREATE_TIME
     await node.topics.configure(topic, {"message.timestamp.type": "LogAppendTime", "max.message.bytes": "200"})
     for partition in (opened, unopened):
         assert partition.settings.max_message_bytes == 200
-        assert partition.log.settings.timestamp_type == LOG_APPEND_TIME
+        assert log_of(partition).settings.timestamp_type == LOG_APPEND_TIME
     await node.topics.widen(topic, 3)
     assert topic.partitions[2].settings.max_message_bytes == 200
     node.restart()
@@ -379,7 +381,7 @@ async def test_deletion_counts_although_the_files_would_not_go(tmp_path: Path) -
         assert (tmp_path / "t-0").exists()
         assert not (tmp_path / "t-1").exists()
         new = await node.create("t", 2)
-        assert [partition.log.log_end_offset for partition in new.partitions] == [0, 0]
+        assert [partition.log_end_offset for partition in new.partitions] == [0, 0]
 
 
 @pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state", "__share_group_state"])

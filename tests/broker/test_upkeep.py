@@ -1,17 +1,19 @@
 """Upkeep: every open log is looked after now and then, a few at a time."""
 
 import asyncio
+import os
 from itertools import pairwise
 
 import pytest
 
 from kwire.broker import upkeep
-from kwire.broker.partition import Partition
+from kwire.broker.partition import LogMaintenance, Partition
 from kwire.broker.upkeep import Upkeep
 from storage.batch import check_batch
 from storage.log import Log
 from tests.support.batches import make_batch
 from tests.support.node import QuietNode, in_loop
+from tests.support.partition_log import log_of
 
 EXPIRATION_MS = 1000
 OPEN_MAX = 1000
@@ -56,7 +58,7 @@ async def test_a_round_takes_turns_with_the_loop_and_opens_nothing(
     round_ = Upkeep(node.topics, node.clock, EXPIRATION_MS, OPEN_MAX)
     round_.begin_round()
     assert len(released) == 2
-    logs = [partition.log for partition in topic.partitions[:5]]
+    logs = [log_of(partition) for partition in topic.partitions[:5]]
     # A topic may go while the round is on.
     await node.topics.delete(topic)
     while len(released) < 5:
@@ -113,13 +115,13 @@ async def test_logs_beyond_the_bound_are_parked_the_idle_ones_first(node: QuietN
     async with asyncio.timeout(10):
         while partitions[3].high_watermark < 2:
             await asyncio.sleep(0.001)
-    partitions[0].log  # noqa: B018  opening is what it takes
+    partitions[0].open()
     bounded.opened()
     await until_open(node, 5)
     assert [partition.is_open for partition in partitions] == [True, False, False, True, False, True, True, True]
     assert bounded.parked_count == 4
     # A parked log opens again when it is needed, with all that was in it.
-    assert partitions[1].log.log_end_offset == 1
+    assert partitions[1].log_end_offset == 1
     bounded.close()
 
 
@@ -149,7 +151,7 @@ async def test_who_opens_many_in_a_turn_brings_as_much_parking(
     most = 0
     for number in range(0, 40, 4):
         for partition in topic.partitions[number : number + 4]:
-            partition.log  # noqa: B018  opening is what it takes
+            partition.open()
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         most = max(most, len(node.topics.open_partitions))
@@ -162,17 +164,17 @@ async def test_who_opens_many_in_a_turn_brings_as_much_parking(
 async def test_logs_that_are_all_in_use_are_asked_again_later(node: QuietNode, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upkeep, "COUNT_SECONDS", 0.001)
     partitions = await opened(node, 3)
-    tries: list[Partition] = []
-    park = Partition.park
+    tries: list[str] = []
+    park = LogMaintenance.park
 
-    def busy(partition: Partition) -> bool:
-        tries.append(partition)
-        return len(tries) > 9 and park(partition)
+    def busy(opened: LogMaintenance) -> bool:
+        tries.append(opened.directory)
+        return len(tries) > 9 and park(opened)
 
-    monkeypatch.setattr(Partition, "park", busy)
+    monkeypatch.setattr(LogMaintenance, "park", busy)
     bounded = Upkeep(node.topics, node.clock, EXPIRATION_MS, 1)
     await until_open(node, 1)
-    assert set(tries) == set(partitions)
+    assert {os.path.basename(one) for one in tries} == {f"{one.topic_name}-{one.index}" for one in partitions}
     bounded.close()
 
 
@@ -198,7 +200,7 @@ async def test_a_round_goes_on_when_a_log_is_parked_meanwhile(node: QuietNode, m
     assert node.topics.park(partitions[1])
     for _ in range(5):
         await asyncio.sleep(0)
-    assert released == [partitions[0].log, partitions[2].log]
+    assert released == [log_of(partitions[0]), log_of(partitions[2])]
     assert not partitions[1].is_open
     rounds.close()
 
@@ -209,7 +211,7 @@ async def test_idle_segments_give_theirs_back_soon_while_the_log_is_short(
 ) -> None:
     monkeypatch.setattr(upkeep, "COUNT_SECONDS", 0.001)
     partition = await node.create_partition()
-    opened = partition.log
+    opened = log_of(partition)
     released = asyncio.Event()
     monkeypatch.setattr(Log, "release", lambda log: released.set() if log is opened else None)
     is_short = False

@@ -33,6 +33,7 @@ from tests.support.cutting_proxy import CuttingProxy, cutting_proxy
 from tests.support.event_doors import make_topics
 from tests.support.http import Http, http_node
 from tests.support.node import in_loop
+from tests.support.partition_log import log_of
 
 WAIT_S = 10.0
 
@@ -227,7 +228,7 @@ async def test_what_retention_took_meanwhile_is_a_gap(tmp_path: Path) -> None:
         place = stream.position
         await stream.close()
         partition = http.node._shared.services.topics.get("a").partitions[0]  # type: ignore[union-attr]
-        partition.log.advance_log_start_offset(7)
+        log_of(partition).advance_log_start_offset(7)
         with pytest.raises(OffsetOutOfRange) as refused:
             await client.events.subscribe_stream("a", from_version=0)
         assert refused.value.oldest == 7

@@ -14,6 +14,7 @@ from tests.support.event_doors import event, make_topics, page_of, published
 from tests.support.http import Http, http_node
 from tests.support.javascript import JavaScriptClient, JavaScriptError, javascript_client
 from tests.support.node import in_loop
+from tests.support.partition_log import log_of
 
 pytestmark = pytest.mark.needs_node
 
@@ -132,7 +133,7 @@ async def test_a_position_resumes_behind_the_last_event_and_what_is_gone_is_a_ga
         assert place["nextOffset"] == 2
         await client.call("closeSubscription")
         partition = http.node._shared.services.topics.get("a").partitions[0]  # type: ignore[union-attr]
-        partition.log.advance_log_start_offset(7)
+        log_of(partition).advance_log_start_offset(7)
         assert (await refused(client, "subscribeStream", topic="a", options={"fromVersion": 0})).code == (
             "OffsetOutOfRange"
         )

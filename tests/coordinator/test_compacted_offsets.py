@@ -9,6 +9,7 @@ from storage.settings import LogSettings
 from tests.broker.test_cleaning import cleaning, settle, values
 from tests.coordinator.world import durable
 from tests.support.node import QuietNode, in_loop
+from tests.support.partition_log import log_of
 
 SEGMENT_BYTES = 4_000
 ROUNDS = 60
@@ -18,7 +19,7 @@ ROUNDS = 60
 async def test_replay_of_the_compacted_topic_gives_the_same_offsets(tmp_path: Path) -> None:
     with QuietNode(tmp_path, "offsets.topic.num.partitions=1") as node:
         partition = (await node.topics.offsets_topic()).partitions[0]
-        partition.log.settings = LogSettings(segment_bytes=SEGMENT_BYTES, index_interval_bytes=300)
+        log_of(partition).settings = LogSettings(segment_bytes=SEGMENT_BYTES, index_interval_bytes=300)
         answers: list[ErrorCode] = []
         for number in range(ROUNDS):
             for group_id in ("g", "h", "gone"):
@@ -42,7 +43,7 @@ async def test_compaction_leaves_pending_offsets_and_what_became_of_others(tmp_p
     """Of three producers one commits, one aborts and one stays open from the middle on, while groups commit plainly."""
     with QuietNode(tmp_path, "offsets.topic.num.partitions=1") as node:
         partition = (await node.topics.offsets_topic()).partitions[0]
-        partition.log.settings = LogSettings(segment_bytes=SEGMENT_BYTES, index_interval_bytes=300)
+        log_of(partition).settings = LogSettings(segment_bytes=SEGMENT_BYTES, index_interval_bytes=300)
         errors: list[object] = []
         for number in range(ROUNDS):
             for producer_id, group_id in ((1, "g"), (2, "h")):
@@ -73,7 +74,7 @@ async def test_compaction_leaves_pending_offsets_and_what_became_of_others(tmp_p
         node.groups.load()
         assert durable(list(node.groups.shards())) == before
         partition = (await node.topics.offsets_topic()).partitions[0]
-        partition.log.settings = LogSettings(segment_bytes=SEGMENT_BYTES, index_interval_bytes=300)
+        log_of(partition).settings = LogSettings(segment_bytes=SEGMENT_BYTES, index_interval_bytes=300)
         # It ends, and everything can be compacted, once the marker lies in a segment that is full.
         node.groups.end_transaction(0, 3, 0, 0, True, errors.append)
         for number in range(ROUNDS):

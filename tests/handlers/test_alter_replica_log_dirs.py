@@ -17,6 +17,7 @@ from kwire.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from storage.batch import check_batch
 from tests.support.batches import make_batch
 from tests.support.node import QuietNode, in_every_version, in_loop
+from tests.support.partition_log import log_of
 
 LATEST = 2
 # Before the time at which the node's clock stands.
@@ -54,7 +55,7 @@ def fill(partition: Partition, count: int = 3) -> None:
 
 
 def other_dir(node: QuietNode, partition: Partition) -> Path:
-    here = Path(partition.log.directory).parent
+    here = Path(log_of(partition).directory).parent
     return next(path for path in node.config.log.data_dirs if path != here)
 
 
@@ -66,14 +67,14 @@ async def test_a_partition_moves_and_stays_there(two: QuietNode, version: int) -
     there = other_dir(two, partition)
     assert await ask(two, to(there, t=[0]), version=version) == {("t", 0): ErrorCode.NONE}
     await two.moves.idle()
-    assert partition.log.directory == str(there / "t-0")
+    assert log_of(partition).directory == str(there / "t-0")
     assert partition.high_watermark == 3
     fill(partition)
     two.restart()
     topic = two.topics.get("t")
     assert topic is not None
-    assert topic.partitions[0].log.directory == str(there / "t-0")
-    assert topic.partitions[0].log.log_end_offset == 6
+    assert log_of(topic.partitions[0]).directory == str(there / "t-0")
+    assert topic.partitions[0].log_end_offset == 6
     # It is asked to be where it is.
     assert await ask(two, to(there, t=[0]), version=version) == {("t", 0): ErrorCode.NONE}
     assert two.moves.moving_count == 0
@@ -101,10 +102,10 @@ async def test_each_partition_is_judged_on_its_own(two: QuietNode, tmp_path: Pat
 async def test_the_directory_that_is_named_last_counts(two: QuietNode) -> None:
     partition = await two.create_partition("t")
     fill(partition)
-    here, there = Path(partition.log.directory).parent, other_dir(two, partition)
+    here, there = Path(log_of(partition).directory).parent, other_dir(two, partition)
     assert await ask(two, to(there, t=[0]), to(here, t=[0, 0])) == {("t", 0): ErrorCode.NONE}
     assert two.moves.moving_count == 0
-    assert partition.log.directory == str(here / "t-0")
+    assert log_of(partition).directory == str(here / "t-0")
 
 
 @in_loop
@@ -112,17 +113,17 @@ async def test_a_partition_without_records_gets_its_place(two: QuietNode) -> Non
     partition = await two.create_partition("t")
     there = other_dir(two, partition)  # which opens it
     assert await ask(two, to(there, t=[0])) == {("t", 0): ErrorCode.NONE}
-    assert partition.log.directory == str(there / "t-0")
+    assert log_of(partition).directory == str(there / "t-0")
     two.restart()
     topic = two.topics.get("t")
     assert topic is not None
     fill(topic.partitions[0])
-    assert topic.partitions[0].log.directory == str(there / "t-0")
+    assert log_of(topic.partitions[0]).directory == str(there / "t-0")
     # And moves on as any other.
     assert await ask(two, to(other_dir(two, topic.partitions[0]), t=[0])) == {("t", 0): ErrorCode.NONE}
     await two.moves.idle()
-    assert topic.partitions[0].log.directory != str(there / "t-0")
-    assert topic.partitions[0].log.log_end_offset == 3
+    assert log_of(topic.partitions[0]).directory != str(there / "t-0")
+    assert topic.partitions[0].log_end_offset == 3
 
 
 @in_loop
@@ -142,11 +143,11 @@ async def test_a_move_is_shown_as_a_future_replica_until_it_is_done(two: QuietNo
         for topic in result.topics
         for one in topic.partitions
     }
-    here = str(Path(partition.log.directory).parent)
+    here = str(Path(log_of(partition).directory).parent)
     assert set(shown) == {(here, False), (str(there), True)}
-    assert shown[here, False] == (partition.log.size_bytes, 0)
+    assert shown[here, False] == (log_of(partition).size_bytes, 0)
     size_bytes, lag = shown[str(there), True]
-    assert 0 <= size_bytes <= partition.log.size_bytes
+    assert 0 <= size_bytes <= log_of(partition).size_bytes
     assert 0 <= lag <= 6
     # Told to stay, it leaves nothing behind.
     assert await ask(two, to(here, t=[0])) == {("t", 0): ErrorCode.NONE}
@@ -161,7 +162,7 @@ async def test_nothing_moves_to_or_beside_an_offline_directory(tmp_path: Path) -
     with QuietNode(tmp_path / "a", more_dirs=[tmp_path / "b", bad]) as node:
         partition = await node.create_partition("t")
         fill(partition)
-        here = Path(partition.log.directory).parent
+        here = Path(log_of(partition).directory).parent
         there = tmp_path / ("b" if here.name == "a" else "a")
         for path in (bad, there):
             assert await ask(node, to(path, t=[0])) == {("t", 0): ErrorCode.KAFKA_STORAGE_ERROR}

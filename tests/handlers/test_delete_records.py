@@ -95,7 +95,7 @@ async def test_minus_one_is_the_high_watermark(node: QuietNode, version: int) ->
     append(partition, 10)
     assert await delete(node, HIGH_WATERMARK, version) == (10, ErrorCode.NONE)
     assert await delete(node, HIGH_WATERMARK, version) == (10, ErrorCode.NONE)
-    assert (partition.log.log_start_offset, partition.log.log_end_offset) == (10, 10)
+    assert (partition.log_start_offset, partition.log_end_offset) == (10, 10)
 
 
 @in_every_version(DELETE_RECORDS)
@@ -114,7 +114,7 @@ async def test_what_cannot_be_is_refused(node: QuietNode, version: int) -> None:
     for code, wanted in cases.items():
         for name, index, offset in wanted:
             assert await delete(node, offset, version, name, index) == (-1, code)
-    assert partition.log.log_start_offset == 0
+    assert partition.log_start_offset == 0
 
 
 @in_loop

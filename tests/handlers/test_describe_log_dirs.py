@@ -18,6 +18,7 @@ from kwire.wire.messages.describe_log_dirs import (
 from storage.batch import check_batch
 from tests.support.batches import make_batch
 from tests.support.node import QuietNode, in_every_version, in_loop
+from tests.support.partition_log import log_of
 
 KAFKA_STORAGE_ERROR = 56
 LATEST = 5
@@ -54,7 +55,7 @@ async def test_partitions_are_told_with_their_sizes(node: QuietNode, version: in
     assert answer.error_code == 0
     (result,) = answer.results
     assert (result.error_code, result.log_dir) == (0, str(node.directory))
-    size_bytes = topic.partitions[1].log.size_bytes
+    size_bytes = log_of(topic.partitions[1]).size_bytes
     assert size_bytes > 0
     assert sizes(answer) == {(result.log_dir, "t", 0): 0, (result.log_dir, "t", 1): size_bytes}
     for partition in result.topics[0].partitions:
@@ -80,7 +81,7 @@ async def test_only_what_is_asked_for_and_exists_is_told(node: QuietNode) -> Non
 async def test_sizes_of_logs_that_are_not_open_are_measured(node: QuietNode) -> None:
     topic = await node.create("t", 2)
     append_to(topic.partitions[0], make_batch(5, timestamp_ms=THEN_MS))
-    size_bytes = topic.partitions[0].log.size_bytes
+    size_bytes = log_of(topic.partitions[0]).size_bytes
     del topic
     node.restart()
     assert not node.topics.open_partitions

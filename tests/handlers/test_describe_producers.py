@@ -11,10 +11,9 @@ from kwire.errors import ErrorCode
 from kwire.handlers import describe_producers
 from kwire.wire.messages.describe_producers import DescribeProducersRequest, ProducerState, TopicRequest
 from storage.batch import check_batch
-from storage.errors import DiskFailure
-from storage.log import Log
 from tests.support.batches import make_batch
 from tests.support.node import QuietNode, in_loop
+from tests.support.partition_log import lose_log
 from tests.support.transactions import TransactionalProducer
 
 WRITTEN_MS = 5000
@@ -131,11 +130,8 @@ async def test_what_is_not_there_is_told_with_a_message(node: QuietNode) -> None
 
 @in_loop
 async def test_a_log_that_cannot_be_opened_is_a_storage_error(node: QuietNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(partition: Partition) -> Log:
-        raise DiskFailure("gone")
-
-    await node.create("t")
-    monkeypatch.setattr(Partition, "log", property(broken))
+    topic = await node.create("t")
+    lose_log(topic.partitions[0], monkeypatch)
     assert await refusal(node, "t", 0) is ErrorCode.KAFKA_STORAGE_ERROR
 
 

@@ -6,6 +6,7 @@ from kwire.errors import ErrorCode
 from kwire.wire.apis import END_TXN
 from tests.support.hooked_node import until
 from tests.support.node import QuietNode, in_loop
+from tests.support.partition_log import log_of
 from tests.support.transactional_requests import V1, added, ended, next_of, sent, started
 
 FIRST_GENERATION = [version for version in END_TXN.versions if version < 5]
@@ -24,7 +25,7 @@ async def test_first_generation_keeps_its_epoch(node: QuietNode, version: int, i
         answer = await ended(node, producer, is_commit=is_commit, version=version)
         assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (ErrorCode.NONE, -1, -1)
         assert topic.partitions[0].last_stable_offset == 2 * turn + 2
-    aborted = topic.partitions[0].log.aborted_between(0, 6)
+    aborted = log_of(topic.partitions[0]).aborted_between(0, 6)
     assert [(one.first_offset, one.last_offset) for one in aborted] == ([] if is_commit else [(0, 1), (2, 3), (4, 5)])
 
 
@@ -103,4 +104,4 @@ async def test_restart_between_decision_and_markers_completes_them(node: QuietNo
     node.transactions.load()
     topic = node.topics.get("t")  # type: ignore[assignment]
     await until(lambda: topic.partitions[0].last_stable_offset == 2)
-    assert len(topic.partitions[0].log.aborted_between(0, 2)) == (0 if is_commit else 1)
+    assert len(log_of(topic.partitions[0]).aborted_between(0, 2)) == (0 if is_commit else 1)

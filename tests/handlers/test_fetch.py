@@ -23,6 +23,7 @@ from storage.errors import LogClosed, StorageFailed
 from storage.segment import LogRead
 from tests.support.batches import headers, make_batch
 from tests.support.node import TEST_TIMEOUT_S, QuietNode, in_every_version, in_loop, received
+from tests.support.partition_log import log_of
 
 ENDS = [4, 18]
 # Far beyond what a test may take: only a wake can end such a wait.
@@ -112,7 +113,7 @@ async def test_offset_inside_a_batch_gets_the_whole_batch(node: QuietNode) -> No
 async def test_offset_outside_the_log_is_out_of_range(node: QuietNode) -> None:
     topic = await node.create("t")
     append(topic.partitions[0], 5)
-    topic.partitions[0].log.advance_log_start_offset(2)
+    log_of(topic.partitions[0]).advance_log_start_offset(2)
     for version in FETCH.versions:
         for offset in (-1, 0, 1, 6):
             assert await refusal(node, request(topic, at(offset)), version) is ErrorCode.OFFSET_OUT_OF_RANGE
@@ -250,7 +251,7 @@ async def test_nothing_is_waited_for_at_the_end_of_a_segment(node: QuietNode) ->
     topic = await node.create("t", 1, segment_bytes=str(1024 * 1024))
     for _ in range(3):
         append(topic.partitions[0], value=b"x" * 600_000)
-    assert topic.partitions[0].log.segment_count == 3
+    assert log_of(topic.partitions[0]).segment_count == 3
     answer = node.start(request(topic, at(0), min_bytes=1_000_000, max_wait_ms=LONG_MS), 12)
     assert not inspect.isawaitable(answer)
     assert offsets(answer.responses[0].partitions[0]) == [0]
@@ -471,7 +472,7 @@ async def test_log_that_went_another_way_is_told_since_version_12(node: QuietNod
     topic = node.topics.get("t")
     assert topic is not None
     append(topic.partitions[0], 2)
-    assert topic.partitions[0].log.epochs.entries == [(0, 0), (2, 3)]
+    assert log_of(topic.partitions[0]).epochs.entries == [(0, 0), (2, 3)]
 
     async def said(offset: int, epoch: int) -> PartitionData:
         asked = at(offset)
@@ -490,7 +491,7 @@ async def test_log_that_went_another_way_is_told_since_version_12(node: QuietNod
         assert (one.error_code, offsets(one), one.high_watermark) == (0, [], 5)
         assert (one.diverging_epoch.epoch, one.diverging_epoch.end_offset) == told
     assert (await said(3, 3)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
-    topic.partitions[0].log.advance_log_start_offset(1)
+    log_of(topic.partitions[0]).advance_log_start_offset(1)
     assert (await said(0, 0)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
@@ -530,7 +531,7 @@ async def test_many_partitions_are_looked_at_in_turns(
 ) -> None:
     topic = await node.create("t", 40)
     for partition in topic.partitions:
-        assert partition.log.log_end_offset == 0
+        assert partition.log_end_offset == 0
     for partition in topic.partitions[::2]:
         append(partition)
     whole = node.start(request(topic, *(at(0, index) for index in range(40))), version)

@@ -21,6 +21,7 @@ from tests.support.batches import headers, split_batches
 from tests.support.effort import examples
 from tests.support.new_segments import write_new_segment
 from tests.support.node import QuietNode, in_every_version, in_loop, received
+from tests.support.partition_log import log_of
 from tests.support.transactions import TransactionalProducer, append_plain
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
@@ -253,10 +254,10 @@ async def test_reader_in_a_gap_before_an_open_transaction_waits(node: QuietNode)
     partition = topic.partitions[0]
     append_plain(partition)
     append_plain(partition)
-    partition.log.roll(node.clock.now_ms())
+    log_of(partition).roll(node.clock.now_ms())
     producer = TransactionalProducer(partition, 7)
     producer.send()
-    log = partition.log
+    log = log_of(partition)
     sealed = [segment for segment in log.segments() if segment is not log._active]
     new = write_new_segment(log, node.files, sealed, lambda header: header.base_offset == 0)
     log.replace_segments(sealed, [new], clean_upto=2)

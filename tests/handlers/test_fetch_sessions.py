@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from kwire.broker.fetch_sessions import FetchSession
 from kwire.broker.partition import Partition
-from kwire.broker.topics import NAME_LENGTH_MAX, Topic
+from kwire.broker.topic_names import NAME_LENGTH_MAX
+from kwire.broker.topics import Topic
 from kwire.errors import ErrorCode
 from kwire.wire.apis import FETCH
 from kwire.wire.messages.fetch import (
@@ -32,6 +33,7 @@ from storage.batch import check_batch
 from tests.support.batches import headers, make_batch
 from tests.support.effort import examples
 from tests.support.node import QuietNode, in_loop, received
+from tests.support.partition_log import log_of
 
 SESSION_VERSIONS = [version for version in FETCH.versions if version >= 7]
 # With names and with ids, and both ends.
@@ -144,7 +146,7 @@ async def reader_of(node: QuietNode, topic: Topic, version: int, **more: Any) ->
     """A reader of the whole topic that has a session and knows everything."""
     reader = Reader(node, version, **more)
     for place in places(topic):
-        reader.want([place], topic.partitions[place.partition].log.log_end_offset)
+        reader.want([place], topic.partitions[place.partition].log_end_offset)
     assert len(await reader.fetch(max_wait_ms=0)) == len(topic.partitions)
     assert reader.session_id
     return reader
@@ -178,7 +180,7 @@ async def test_only_what_has_changed_is_told(node: QuietNode, version: int) -> N
     assert list(await reader.fetch()) == [key]
     reader.want(places(topic, 1), 2)
     assert await reader.fetch() == {}
-    topic.partitions[1].log.advance_log_start_offset(1)
+    log_of(topic.partitions[1]).advance_log_start_offset(1)
     ((key, told),) = (await reader.fetch()).items()
     assert (offsets(told), told.high_watermark, told.log_start_offset) == ([], 2, 1)
     assert await reader.fetch() == {}
@@ -555,7 +557,7 @@ async def _compare(node: QuietNode, version: int, events: list[tuple[str, str, i
         elif partition is not None and what == "append":
             append(partition, number)
         elif partition is not None and what == "start":
-            partition.log.advance_log_start_offset(min(number, partition.high_watermark))
+            log_of(partition).advance_log_start_offset(min(number, partition.high_watermark))
         elif partition is not None and what == "park":
             node.topics.park(partition)
 

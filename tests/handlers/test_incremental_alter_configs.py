@@ -38,6 +38,7 @@ from tests.support.configs import (
 )
 from tests.support.faulty_files import FaultyFiles
 from tests.support.node import NODE_ID, QuietNode, in_every_version, in_loop
+from tests.support.partition_log import log_of
 
 WAIT_S = 20.0
 # Names of a list that are looked for in another, one by one, for comparison: a fraction of all.
@@ -223,11 +224,11 @@ async def test_broker_settings_change_at_once_and_for_good(node: QuietNode, vers
 @in_loop
 async def test_new_topics_follow_a_changed_broker_and_open_logs_too(node: QuietNode) -> None:
     old = (await node.create("old")).partitions[0]
-    assert old.log.settings.segment_ms == 604800000
+    assert log_of(old).settings.segment_ms == 604800000
     assert await edit(node, BROKER, HERE, (SET, "log.roll.ms", "7"), (SET, "kwire.log.sync", "os")) == (0, None)
     new = (await node.create("new")).partitions[0]
     for partition in (old, new):
-        assert partition.log.settings.segment_ms == 7
+        assert log_of(partition).settings.segment_ms == 7
         assert not partition.settings.is_group_synced
 
 

@@ -9,6 +9,7 @@ from kwire.errors import ErrorCode
 from kwire.wire.apis import INIT_PRODUCER_ID
 from tests.support.faulty_files import FaultyFiles
 from tests.support.node import QuietNode, in_loop
+from tests.support.partition_log import log_of
 from tests.support.transactional_requests import init_request, sent, started
 
 VERSIONS = list(INIT_PRODUCER_ID.versions)
@@ -82,7 +83,7 @@ async def test_open_transaction_of_the_one_before_is_aborted(node: QuietNode) ->
     assert answer.producer_epoch > zombie.epoch
     partition = topic.partitions[0]
     assert partition.last_stable_offset == partition.high_watermark == 2
-    assert [one.producer_id for one in partition.log.aborted_between(0, 2)] == [zombie.producer_id]
+    assert [one.producer_id for one in log_of(partition).aborted_between(0, 2)] == [zombie.producer_id]
     assert await sent(node, zombie, topic, b"late", sequence=1) is ErrorCode.INVALID_PRODUCER_EPOCH
 
 

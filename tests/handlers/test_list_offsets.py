@@ -5,8 +5,7 @@ import threading
 
 import pytest
 
-from kwire.broker.partition import Partition
-from kwire.broker.time_search import TimeSearch
+from kwire.broker.partition import Partition, TimeSearch
 from kwire.broker.topics import Topic
 from kwire.errors import ErrorCode
 from kwire.handlers import list_offsets
@@ -18,12 +17,11 @@ from kwire.wire.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from storage.batch import check_batch
-from storage.errors import DiskFailure
 from storage.format import GZIP, NONE
-from storage.log import Log
 from storage.times import TimestampAndOffset
 from tests.support.batches import make_batch
 from tests.support.node import QuietNode, in_every_version, in_loop
+from tests.support.partition_log import log_of, lose_log
 from tests.support.transactions import TransactionalProducer
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
@@ -73,7 +71,7 @@ async def two_epochs(node: QuietNode) -> Topic:
     assert again is not None
     append(again.partitions[0], 2, 300, GZIP)
     append(again.partitions[0], 1, 200)
-    again.partitions[0].log.advance_log_start_offset(1)
+    log_of(again.partitions[0]).advance_log_start_offset(1)
     return again
 
 
@@ -305,7 +303,7 @@ async def test_a_partition_named_twice_is_refused(node: QuietNode) -> None:
 async def test_a_search_whose_files_went_away_is_made_again(node: QuietNode, monkeypatch: pytest.MonkeyPatch) -> None:
     topic = await two_epochs(node)
     look = TimeSearch.__call__
-    log = topic.partitions[0].log
+    log = log_of(topic.partitions[0])
 
     def moving(search: TimeSearch) -> TimestampAndOffset | None:
         found = look(search)
@@ -321,7 +319,7 @@ async def test_a_search_whose_files_went_away_is_made_again(node: QuietNode, mon
 @in_loop
 async def test_a_search_is_not_repeated_for_ever(node: QuietNode, monkeypatch: pytest.MonkeyPatch) -> None:
     topic = await two_epochs(node)
-    monkeypatch.setattr(TimeSearch, "is_outdated", lambda search, log: True)
+    monkeypatch.setattr(Partition, "is_outdated", lambda partition, search: True)
     for version in LIST_OFFSETS.versions:
         expected = ErrorCode.OFFSET_NOT_AVAILABLE if version >= 5 else ErrorCode.LEADER_NOT_AVAILABLE
         assert await refusal(node, request(topic, 0), version) is expected
@@ -334,11 +332,8 @@ async def test_a_log_that_cannot_be_opened_any_more_is_a_storage_error(
     topic = await two_epochs(node)
     look = TimeSearch.__call__
 
-    def broken(partition: Partition) -> Log:
-        raise DiskFailure("gone")
-
     def breaking(search: TimeSearch) -> TimestampAndOffset | None:
-        monkeypatch.setattr(Partition, "log", property(broken))
+        lose_log(topic.partitions[0], monkeypatch)
         return look(search)
 
     monkeypatch.setattr(TimeSearch, "__call__", breaking)
@@ -359,7 +354,7 @@ async def test_a_closed_segment_that_is_missing_is_a_storage_error(node: QuietNo
 @in_loop
 async def test_a_log_that_has_lost_all_records_begins_in_the_epoch_in_force(node: QuietNode) -> None:
     topic = await two_epochs(node)
-    topic.partitions[0].log.advance_log_start_offset(6)
+    log_of(topic.partitions[0]).advance_log_start_offset(6)
     node.restart()
     again = node.topics.get("t")
     assert again is not None

@@ -40,7 +40,7 @@ async def test_a_transaction_takes_a_batch_that_the_worker_validated(node: Quiet
     batches = [transactional_batch(producer, *[b"v"] * count) for count in (MANY, 1)]
     answer = await node.ask(produce_request(producer, topic, *batches), V2)
     assert [one.error_code for one in answer.responses[0].partition_responses] == [ErrorCode.NONE] * 2
-    assert [one.log.log_end_offset for one in topic.partitions] == [MANY, 1]
+    assert [one.log_end_offset for one in topic.partitions] == [MANY, 1]
     assert node.services.validation.batch_count == 1
 
 

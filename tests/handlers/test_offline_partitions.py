@@ -27,6 +27,7 @@ from kwire.wire.messages.offset_for_leader_epoch import (
 from storage.batch import check_batch
 from tests.support.batches import make_batch
 from tests.support.node import QuietNode, in_loop
+from tests.support.partition_log import log_of
 
 OFFLINE = [(0, ErrorCode.KAFKA_STORAGE_ERROR), (1, ErrorCode.NONE)]
 
@@ -44,7 +45,7 @@ async def lose_first(node: QuietNode) -> None:
     for partition in topic.partitions:
         batch = make_batch(timestamp_ms=0)
         partition.append(batch, check_batch(batch))
-    lost = topic.partitions[0].log.directory
+    lost = log_of(topic.partitions[0]).directory
     node.close()
     shutil.rmtree(lost)
     node._starts += 1
@@ -107,4 +108,4 @@ async def test_its_topic_can_be_deleted_and_made_again(node: QuietNode) -> None:
     await node.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=1000), 6)
     assert node.topics.offline_partitions == {}
     topic = await node.create("t", 2)
-    assert [partition.log.log_end_offset for partition in topic.partitions] == [0, 0]
+    assert [partition.log_end_offset for partition in topic.partitions] == [0, 0]

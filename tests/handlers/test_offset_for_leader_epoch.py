@@ -16,10 +16,9 @@ from kwire.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from storage.batch import check_batch
-from storage.errors import DiskFailure
-from storage.log import Log
 from tests.support.batches import make_batch
 from tests.support.node import QuietNode, in_every_version, in_loop, received
+from tests.support.partition_log import log_of, lose_log
 
 CONSUMER = -1
 NOTHING = (-1, -1)
@@ -94,7 +93,7 @@ async def test_a_log_without_records_knows_the_epoch_in_force(node: QuietNode, v
 @in_loop
 async def test_an_epoch_whose_records_are_gone_ends_where_the_log_begins(node: QuietNode, version: int) -> None:
     await three_starts(node)
-    topic_of(node).partitions[0].log.advance_log_start_offset(5)
+    log_of(topic_of(node).partitions[0]).advance_log_start_offset(5)
     assert await end_of(node, 0, version) == (0, 5)
     assert await end_of(node, 1, version) == (1, 5)
     assert await end_of(node, 2, version) == (2, 8)
@@ -122,11 +121,9 @@ async def test_unknown_partitions_are_told(node: QuietNode, version: int) -> Non
 async def test_a_log_that_cannot_be_opened_is_a_storage_error(
     node: QuietNode, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(partition: Partition) -> Log:
-        raise DiskFailure("gone")
-
     await three_starts(node)
-    monkeypatch.setattr(Partition, "log", property(broken))
+    topic = topic_of(node)
+    lose_log(topic.partitions[0], monkeypatch)
     assert await end_of(node, 0, version) is ErrorCode.KAFKA_STORAGE_ERROR
 
 

@@ -24,6 +24,7 @@ from storage.format import ATTRIBUTES_POSITION, CRC_POSITION, GZIP, LZ4, NONE, S
 from tests.support.batches import headers, make_batch
 from tests.support.faulty_files import FaultyFiles
 from tests.support.node import QuietNode, in_loop
+from tests.support.partition_log import log_of
 
 SERVED = [version for version in PRODUCE.versions if version >= 3]
 BY_NAME = [version for version in SERVED if version < 13]
@@ -95,7 +96,7 @@ async def test_versions_below_3_are_refused_partition_by_partition(node: QuietNo
         assert [one.error_code for one in answers] == [ErrorCode.UNSUPPORTED_VERSION] * 2
         with pytest.raises(DropConnection):
             await node.ask(request(topic, batch(), acks=NO_ACKS), version)
-    assert topic.partitions[0].log.log_end_offset == 0
+    assert topic.partitions[0].log_end_offset == 0
 
 
 @pytest.mark.parametrize("version", ENDS)
@@ -124,7 +125,7 @@ async def test_other_acks_do_not_exist(node: QuietNode) -> None:
     for version in SERVED:
         for acks in (2, -2, 32767):
             assert await refusal(node, request(topic, batch(), acks=acks), version) is ErrorCode.INVALID_REQUIRED_ACKS
-    assert topic.partitions[0].log.log_end_offset == 0
+    assert topic.partitions[0].log_end_offset == 0
 
 
 @in_loop
@@ -211,7 +212,7 @@ async def test_what_is_not_a_batch_is_refused(
     topic = await node.create("t")
     for version in SERVED:
         assert await refusal(node, request(topic, spoil(bytearray(batch()))), version) is code
-    assert topic.partitions[0].log.log_end_offset == 0
+    assert topic.partitions[0].log_end_offset == 0
 
 
 @pytest.mark.parametrize("compression", [NONE, GZIP, SNAPPY, LZ4, ZSTD])
@@ -262,7 +263,7 @@ async def test_log_append_time_is_told(node: QuietNode, version: int) -> None:
 async def test_log_start_offset_is_where_the_log_begins(node: QuietNode, version: int) -> None:
     topic = await node.create("t")
     await produce(node, request(topic, batch(3)), version)
-    topic.partitions[0].log.advance_log_start_offset(2)
+    log_of(topic.partitions[0]).advance_log_start_offset(2)
     (one,) = await produce(node, request(topic, batch()), version)
     assert (one.base_offset, one.log_start_offset) == (3, 2 if version >= 5 else -1)
 
@@ -282,7 +283,7 @@ async def test_bounds_of_the_topic_hold(node: QuietNode, version: int) -> None:
 async def test_clients_cannot_write_to_internal_topics(node: QuietNode, version: int) -> None:
     topic = await node.topics.offsets_topic()
     assert await refusal(node, request(topic, batch()), version) is ErrorCode.INVALID_TOPIC_EXCEPTION
-    assert topic.partitions[0].log.log_end_offset == 0
+    assert topic.partitions[0].log_end_offset == 0
 
 
 @pytest.mark.parametrize("version", ENDS)

@@ -42,7 +42,7 @@ async def test_records_without_a_key_are_named(node: QuietNode, version: int, co
     assert named(answer) == {1: KEYLESS, 2: KEYLESS}
     assert answer.error_message is not None
     assert answer.error_message.startswith("One or more records have been rejected due to 2 record errors in total")
-    assert topic.partitions[0].log.log_end_offset == 0
+    assert topic.partitions[0].log_end_offset == 0
 
 
 @pytest.mark.parametrize("configs", [{}, {"compression_type": "zstd"}, {"cleanup_policy": "compact"}], ids=str)

@@ -10,6 +10,7 @@ from kwire.errors import ErrorCode
 from storage.batch import read_records
 from tests.support.batches import headers
 from tests.support.node import QuietNode, in_loop
+from tests.support.partition_log import log_of
 from tests.support.transactional_requests import (
     V1,
     V2,
@@ -30,8 +31,8 @@ def stored(node: QuietNode, index: int = 0) -> list[bytes | None]:
     partition = topic.partitions[index]
     values: list[bytes | None] = []
     offset = 0
-    while offset < partition.log.log_end_offset:
-        view = partition.log.read(offset, 1 << 20, partition.log.log_end_offset).view
+    while offset < partition.log_end_offset:
+        view = log_of(partition).read(offset, 1 << 20, partition.log_end_offset).view
         position = 0
         for header in headers(view):
             if not header.is_control:

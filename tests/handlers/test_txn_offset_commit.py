@@ -29,10 +29,12 @@ from kwire.wire.messages.txn_offset_commit import (
     TxnOffsetCommitResponse,
 )
 from storage.batch import parse_header
+from storage.log import Log
 from tests.coordinator.context import FakeTopics, context_of, topic_id
 from tests.coordinator.world import World
 from tests.support.batches import read_all
 from tests.support.node import QuietNode, in_every_version, in_loop
+from tests.support.partition_log import log_of
 from tests.support.transactional_requests import Producer, ended, started
 
 GROUP = "g"
@@ -162,7 +164,8 @@ async def test_pending_offsets_survive_a_kill(node: QuietNode, tmp_path_factory:
     with QuietNode(left) as next_node:
         unstable = (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
         assert await fetched(next_node, topic, require_stable=True) == {0: unstable, 1: unstable}
-        opened = log_of(next_node).open_transaction(producer.producer_id)
+        opened = offsets_log(next_node).open_transaction(producer.producer_id)
+        assert opened is not None
         assert (opened.first_offset, opened.producer_epoch) == (0, producer.epoch)
         assert (await ended(next_node, producer)).error_code == ErrorCode.NONE
         assert await fetched(next_node, topic, require_stable=True) == {0: (10, 0), 1: (20, 0)}
@@ -240,7 +243,7 @@ async def test_group_that_was_not_added_is_not_in_the_transaction(node: QuietNod
     request = commit_request(producer, asked_topic("t", topic.topic_id, {0: 1, 1: 1}))
     error = ErrorCode.TRANSACTION_ABORTABLE if version >= 4 else ErrorCode.INVALID_TXN_STATE
     assert told(await node.ask(request, version)) == [error] * 2
-    assert log_of(node).log_end_offset == 0
+    assert offsets_log(node).log_end_offset == 0
 
 
 @in_loop
@@ -327,7 +330,7 @@ async def test_batch_in_the_log_is_that_of_the_producer_without_a_sequence(node:
     producer = await started(node)
     for offset in range(3):
         assert await committed(node, producer, topic, {0: offset}, 5) == [ErrorCode.NONE]
-    log = log_of(node)
+    log = offsets_log(node)
     opened = log.open_transaction(producer.producer_id)
     assert opened is not None
     assert (opened.first_offset, opened.producer_epoch) == (0, producer.epoch)
@@ -442,7 +445,7 @@ async def test_group_that_breaks_down_breaks_nobody_else() -> None:
     assert told(await asyncio.wait_for(cast(Any, response), 5)) == [ErrorCode.UNKNOWN_SERVER_ERROR]
 
 
-def log_of(node: QuietNode) -> Any:
+def offsets_log(node: QuietNode) -> Log:
     topic = node.topics.get(OFFSETS_TOPIC)
     assert topic is not None
-    return topic.partitions[node.groups.shard_of(GROUP)].log
+    return log_of(topic.partitions[node.groups.shard_of(GROUP)])

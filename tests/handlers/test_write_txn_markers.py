@@ -6,6 +6,7 @@ from kwire.errors import ErrorCode
 from kwire.wire.apis import WRITE_TXN_MARKERS
 from kwire.wire.messages.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
 from tests.support.node import QuietNode, in_loop
+from tests.support.partition_log import log_of
 from tests.support.transactional_requests import Producer, sent, started
 
 VERSIONS = list(WRITE_TXN_MARKERS.versions)
@@ -47,7 +48,7 @@ async def test_open_transaction_is_aborted_where_it_is_asked_for(node: QuietNode
         "UNKNOWN_TOPIC_OR_PARTITION",
     ]
     assert topic.partitions[0].last_stable_offset == 2
-    assert [one.first_offset for one in topic.partitions[0].log.aborted_between(0, 2)] == [0]
+    assert [one.first_offset for one in log_of(topic.partitions[0]).aborted_between(0, 2)] == [0]
 
 
 @in_loop

@@ -174,7 +174,7 @@ async def test_a_connection_that_the_server_ends_takes_its_held_request_with_it(
             # Nothing of it was stored, and the worker goes on for others.
             answer = await writer.ask(produce(batch(MANY)), VERSION)
             assert [one.base_offset for one in answers_of(answer)] == [0]
-        assert topic_of(node).partitions[1].log.log_end_offset == 0
+        assert topic_of(node).partitions[1].log_end_offset == 0
 
 
 @in_uvloop
@@ -189,7 +189,7 @@ async def test_a_request_whose_client_went_away_is_finished_and_its_memory_retur
         worker.gate.set()
         await until(lambda: not node._shared.connections)
         assert node._shared.memory.used_bytes == 0
-        assert [topic_of(node).partitions[index].log.log_end_offset for index in (0, 1)] == [MANY, 1]
+        assert [topic_of(node).partitions[index].log_end_offset for index in (0, 1)] == [MANY, 1]
 
 
 @in_uvloop
@@ -200,7 +200,7 @@ async def test_bad_records_are_named_by_the_worker_too(tmp_path: Path) -> None:
         answer = answers_of(await writer.ask(produce(batch(1), bad, batch(MANY)), VERSION))
         assert [one.error_code for one in answer] == [ErrorCode.NONE, ErrorCode.INVALID_RECORD, ErrorCode.NONE]
         assert [one.batch_index for one in answer[1].record_errors] == [17]
-        assert topic_of(node).partitions[1].log.log_end_offset == 0
+        assert topic_of(node).partitions[1].log_end_offset == 0
 
 
 @in_uvloop
@@ -210,7 +210,7 @@ async def test_without_acks_a_refusal_drops_the_connection_and_the_rest_is_store
         writer.send(produce(batch(MANY), acks=0), VERSION, is_answered=False)
         writer.send(produce(batch(MANY, key=None), batch(1), acks=0), VERSION, is_answered=False)
         assert await writer.ended() == b""
-        assert [topic_of(node).partitions[index].log.log_end_offset for index in (0, 1)] == [MANY, 1]
+        assert [topic_of(node).partitions[index].log_end_offset for index in (0, 1)] == [MANY, 1]
 
 
 @in_uvloop

@@ -111,5 +111,5 @@ async def test_acks_0_does_not_wait(tmp_path: Path, gate: Gate) -> None:
         writer.received = writer.sent
         assert await end_offset(writer) == 0
         partition = node._shared.services.topics.get("t").partitions[0]  # type: ignore[union-attr]
-        assert partition.log.log_end_offset == ALIKE + 1
+        assert partition.log_end_offset == ALIKE + 1
         gate.open.set()

@@ -26,7 +26,7 @@ def drafts(*asked: tuple[str, object]) -> list[EventDraft]:
 def events_of(topic: Topic) -> list[Event]:
     """All that can be read of a topic."""
     partition = topic.partitions[0]
-    return _all(EventReader(stream_of(partition), partition.log.log_start_offset))
+    return _all(EventReader(stream_of(partition), partition.log_start_offset))
 
 
 def payloads_of(topic: Topic) -> list[object]:
@@ -36,7 +36,7 @@ def payloads_of(topic: Topic) -> list[object]:
 def all_events(store: EventStore, topics: Topics, position: int | None = None) -> list[Event]:
     """All that can be read of the journal, in its order."""
     journal = journal_of(topics)
-    start = journal.log.log_start_offset if position is None else position
+    start = journal.log_start_offset if position is None else position
     return _all(store.global_reader(stream_of(journal), start))
 
 

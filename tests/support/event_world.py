@@ -33,6 +33,7 @@ from storage.syncing import sync_all
 from tests.support.clock import ManualClock
 from tests.support.event_store import all_events, events_of
 from tests.support.events import ReadsHere
+from tests.support.partition_log import log_of
 from tests.support.simulated_disk import Crashed, SimulatedDisk, SimulatedFiles
 
 DATA_DIR = "/data"
@@ -176,7 +177,7 @@ class EventWorld:
         for folder in sorted(self.store.unclean_folders):
             topic = self.topics.get(folder.rpartition("-")[0])
             if topic is not None:
-                topic.partitions[0].log  # noqa: B018  opening is what it takes
+                topic.partitions[0].open()
         self.events = EventStore(self.topics, self.metastore, ManualClock(), self.syncs)
         opening = asyncio.ensure_future(self.events.open())
         while not opening.done():
@@ -271,7 +272,7 @@ class EventWorld:
             topic = self.topics.get(EVENTS_TOPIC) or topic
         partition = topic.partitions[0]
         try:
-            log = partition.log
+            log = log_of(partition)
             if kind == "roll":
                 log.roll(1)
             elif kind == "park":
@@ -399,7 +400,7 @@ class EventWorld:
         for name in NAMES:
             topic = self.topics.get(name)
             if topic is not None:
-                start = topic.partitions[0].log.log_start_offset
+                start = topic.partitions[0].log_start_offset
                 kept = self.seen.get(topic.topic_id, [])[:start]
                 self.seen[topic.topic_id] = kept + self.contents(topic)
         self.ordered |= self.in_order()
@@ -419,12 +420,12 @@ class EventWorld:
         """Before anybody writes again: every commit is there or not, everywhere alike, and what was promised is."""
         live = [topic for name in NAMES if (topic := self.topics.get(name)) is not None]
         found = {topic.topic_id: self.contents(topic) for topic in live}
-        starts = {topic.topic_id: topic.partitions[0].log.log_start_offset for topic in live}
+        starts = {topic.topic_id: topic.partitions[0].log_start_offset for topic in live}
         is_there = {topic_id: set(events) for topic_id, events in found.items()}
         journaled: dict[bytes, list[tuple[int, int]]] = {topic.topic_id: [] for topic in live}
         in_order = self.in_order()
         journal = self.topics.get(EVENTS_TOPIC)
-        oldest = journal.partitions[0].log.log_start_offset if journal is not None else 0
+        oldest = journal.partitions[0].log_start_offset if journal is not None else 0
         for position, event in self.ordered.items():
             if position >= oldest and event[0] in found:
                 assert in_order.get(position) == event, f"position {position} is not what it was"
@@ -438,7 +439,7 @@ class EventWorld:
         for topic in live:
             topic_id = topic.topic_id
             start = starts[topic_id]
-            log = topic.partitions[0].log
+            log = log_of(topic.partitions[0])
             assert not log.quarantined, f"{topic.name} is damaged"
             assert log.damage is None, f"{topic.name} is damaged"
             assert start <= self.starts.get(topic_id, 0), f"{topic.name} lost its beginning"

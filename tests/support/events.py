@@ -69,7 +69,7 @@ def lone_partition(
     overrides = {name.replace("_", "."): value for name, value in configs.items()}
     settings = settings_for(overrides, load(data_dir=str(directory)))
     log = make_log(directory, files=files, settings=LogSettings(segment_bytes=segment_bytes, index_interval_bytes=100))
-    return Partition("lobby", 0, 0, settings, ManualClock(), lambda: log, syncs or SyncNow(files))
+    return Partition("lobby", 0, 0, settings, ManualClock(), lambda _: log, syncs or SyncNow(files))
 
 
 class ReadsHere(ColdReads):

@@ -18,6 +18,7 @@ from tests.support.batches import UnsyncedFiles
 from tests.support.events import SyncLater
 from tests.support.memory_log import MemoryLog
 from tests.support.node import QuietNode
+from tests.support.partition_log import log_of
 from tests.support.transactions import TransactionalProducer
 
 MAX_BATCH_BYTES = 20_000
@@ -153,7 +154,7 @@ class LocalWorld(StreamWorld):
         producer.commit() if is_commit else producer.abort()
 
     def delete_before(self, log: StreamLog, offset: int) -> None:
-        self._topic(log.topic).partitions[0].log.advance_log_start_offset(offset)
+        log_of(self._topic(log.topic).partitions[0]).advance_log_start_offset(offset)
 
     def close(self) -> None:
         self.node.close()

@@ -152,7 +152,7 @@ async def test_no_path_leads_to_an_internal_topic(tmp_path: Path) -> None:
         # A look-alike in a room's encoding is a room of its own.
         assert (await http.post("/rooms/_x5F_consumer_offsets/events", EVENT)).status == 201
         assert (await http.get("/rooms/_x5F_consumer_offsets")).json["topic"] != "__consumer_offsets"
-        assert before.partitions[0].log.log_end_offset == 0
+        assert before.partitions[0].log_end_offset == 0
 
 
 @in_loop

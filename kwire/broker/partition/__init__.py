@@ -1,8 +1,24 @@
 """A partition: one ordered log, when its records may be read and acknowledged, and the requests that wait for that.
 
-Code outside this package uses `Partition`; the log behind it is private.
+Code outside this package uses `Partition`, and `LogMaintenance` for work on the files; the log behind them is private.
 """
 
-from kwire.broker.partition.partition import NEVER_MS, WAIT_MS_MAX, Partition, Syncs, code_of
+from kwire.broker.partition.commit_policy import NEVER_MS, Syncs
+from kwire.broker.partition.errors import code_of
+from kwire.broker.partition.maintenance import LogMaintenance
+from kwire.broker.partition.partition import Partition
+from kwire.broker.partition.reading import UNKNOWN_EPOCH
+from kwire.broker.partition.time_search import TimeSearch
+from kwire.broker.partition.waiting import WAIT_MS_MAX, OnReached
 
-__all__ = ["NEVER_MS", "WAIT_MS_MAX", "Partition", "Syncs", "code_of"]
+__all__ = [
+    "NEVER_MS",
+    "UNKNOWN_EPOCH",
+    "WAIT_MS_MAX",
+    "LogMaintenance",
+    "OnReached",
+    "Partition",
+    "Syncs",
+    "TimeSearch",
+    "code_of",
+]

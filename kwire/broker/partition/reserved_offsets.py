@@ -1,12 +1,11 @@
 """A partition's share of the offset marks: how far its high watermark may rise (`offset_marks.py` writes the marks)."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
+from kwire.broker.partition.waiting import Waiting
 from kwire.errors import ErrorCode, KafkaError
 
-# Called once: with nothing when the offset is reached, with an error when it will not be, or not in time.
-OnReached = Callable[[KafkaError | None], None]
 # Called with the partition.
 OnMarkDue = Callable[[Any], None]
 
@@ -15,13 +14,7 @@ MARK_BLOCK = 2**20
 UNLIMITED = 2**63 - 1
 
 
-class Awaited(NamedTuple):
-    offset: int
-    timeout_ms: int
-    call: OnReached
-
-
-class ReservedOffsets:
+class ReservedOffsets(Waiting):
     """The part of a partition that keeps the high watermark at or below the offset mark.
 
     The next block is asked for when the high watermark is within half a block of the mark: on the way of a record this
@@ -43,6 +36,7 @@ class ReservedOffsets:
     index: int
 
     def __init__(self, on_mark_due: OnMarkDue | None) -> None:
+        super().__init__()
         self.high_watermark = 0
         # No record at or above this offset is acknowledged. Unlimited until the log is open.
         self.offset_mark = UNLIMITED
@@ -98,7 +92,4 @@ class ReservedOffsets:
         self._reserve_from = mark - MARK_BLOCK // 2
 
     def advance(self, high_watermark: int) -> None:
-        raise NotImplementedError
-
-    def _give_up(self, is_over: Callable[[Awaited], bool], error: KafkaError) -> None:
         raise NotImplementedError

@@ -194,8 +194,9 @@ class SyncRounds:
     def _mourn(self, failure: FileSystemFailed) -> None:
         """A whole file system could not be synced: pages of logs that were not in the round may be lost as well."""
         for partition in self._all_open():
-            if partition.is_open and partition.log.directory.startswith(os.path.join(failure.data_dir, "")):
-                partition.log.poison(failure)
+            opened = partition.maintenance() if partition.is_open else None
+            if opened is not None and opened.directory.startswith(os.path.join(failure.data_dir, "")):
+                opened.fail(failure)
 
     def _rest(self) -> None:
         if self._dirty:

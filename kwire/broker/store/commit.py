@@ -207,15 +207,15 @@ class Plan:
         partition, header = part.partition, part.header
         if partition.is_forgotten:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"the topic {part.topic.name} was deleted")
-        log = partition.log
-        reason = self._refused(part) or (None if log.is_writable else "its log takes no more records")
+        partition.open()
+        reason = self._refused(part) or (None if partition.is_writable else "its log takes no more records")
         if reason is not None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{part.topic.name}: {reason}")
-        end = self._ends.get(partition, log.log_end_offset)
+        end = self._ends.get(partition, partition.log_end_offset)
         if header.producer_id >= 0:
             planned = self._sequences.get((partition, header.producer_id))
             if planned is None:
-                repeated = log.producers.check(header)
+                repeated = partition.find_duplicate(header)
                 if repeated is not None:
                     placed = Placed(part.topic.topic_id, repeated.base_offset, part.event_count)
                     return Stored(-1, [placed], (), True, repeated.append_time_ms)

@@ -108,8 +108,8 @@ class Committing:
 
     async def _open(self) -> None:
         journal = self._journal = (await self.topics.events_topic()).partitions[0]
-        end = journal.log.log_end_offset
-        if journal.high_watermark < end and journal.log.is_writable:
+        end = journal.log_end_offset
+        if journal.high_watermark < end and journal.is_writable:
             # A kill left commits in the page cache: they count once they are on disk.
             await self._reached(journal, end)
         self.mark = SyncMark(self._syncs, await self._noted_mark(journal))
@@ -377,7 +377,7 @@ class Committing:
     def _show(self, partitions: Iterable[Partition]) -> None:
         for partition in partitions:
             try:
-                partition.show_all()
+                partition.commit_all()
             except Exception:  # one reader that fails must not keep the others from being told
                 log.exception("readers of %s could not be told", partition.topic_name)
 
@@ -483,7 +483,7 @@ class Committing:
 def _last_mark(journal: Partition) -> int:
     """What the newest record says; 0 if it cannot be read."""
     mark = 0
-    if journal.high_watermark > journal.log.log_start_offset:
+    if journal.high_watermark > journal.log_start_offset:
         try:
             for batch in batches_from(journal, journal.high_watermark - 1):
                 for commit in commits_in(batch):

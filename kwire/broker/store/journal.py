@@ -195,8 +195,7 @@ def commits_in(batch: memoryview) -> Iterator[JournalCommit]:
 
 def batches_from(journal: Partition, position: int) -> Iterator[memoryview]:
     """Batches from the one that holds `position` up to the high watermark. What is damaged is passed over."""
-    log = journal.log
-    position = max(position, log.log_start_offset)
+    position = max(position, journal.log_start_offset)
     while position < journal.high_watermark:
         try:
             read = journal.read(position, READ_BYTES)
@@ -206,7 +205,7 @@ def batches_from(journal: Partition, position: int) -> Iterator[memoryview]:
         view, at = read.view, 0
         if not view:
             # Nothing can be read up to the next damaged place.
-            behind = [one.end_offset for one in log.quarantined if one.end_offset > position]
+            behind = [one.end_offset for one in journal.quarantined if one.end_offset > position]
             if not behind:
                 return
             position = min(behind)
@@ -220,8 +219,8 @@ def batches_from(journal: Partition, position: int) -> Iterator[memoryview]:
 
 def last_batches(journal: Partition, size_bytes: int) -> Iterator[memoryview]:
     """The batches of about the last `size_bytes` of the journal, as `batches_from` yields them."""
-    start, left = journal.log.log_start_offset, size_bytes
-    for segment in reversed(list(journal.log.segments())):
+    start, left = journal.log_start_offset, size_bytes
+    for segment in reversed(list(journal.maintenance().segments())):
         if segment.size_bytes > left:
             _, position = segment.index.boundary_before(segment.size_bytes - left)
             return batches_from(journal, max(position, start))

@@ -36,9 +36,9 @@ async def repair(topics: Topics, journal: Partition, mark: int) -> Repaired:
     found = _Repair(topics)
     await found.read(journal, mark)
     short = {topic_id: found.broken.pop(topic_id) for topic_id in found.short if topic_id in found.broken}
-    if short and journal.log.log_start_offset < mark:
+    if short and journal.log_start_offset < mark:
         again = _Repair(topics, only=frozenset(short))
-        await again.read(journal, journal.log.log_start_offset)
+        await again.read(journal, journal.log_start_offset)
         found.event_count += again.event_count
         found.broken |= again.broken
     else:
@@ -75,7 +75,7 @@ class _Repair:
                 await asyncio.sleep(0)
         for partition in self._met.values():
             if partition is not None:
-                partition.show_all()
+                partition.commit_all()
 
     def _complete(self, part: JournalPart) -> None:
         topic_id = part.topic_id
@@ -96,21 +96,20 @@ class _Repair:
         if topic is None or not topic.settings.is_event_topic:
             return None
         partition = topic.partitions[0]
-        opened = partition.log
-        if opened.damage is not None and opened.damage.offset >= part.base_offset:
-            log.warning("%s is cut at offset %d, where it is damaged", topic.name, opened.damage.offset)
-            self._topics.cut_damage(partition)
-            opened = partition.log
-        harmed = [one.start_offset for one in opened.quarantined if one.end_offset > part.base_offset]
+        damage = partition.damage
+        if damage is not None and damage.offset >= part.base_offset:
+            log.warning("%s is cut at offset %d, where it is damaged", topic.name, damage.offset)
+            self._topics.cut_damaged_end(partition)
+        harmed = [one.start_offset for one in partition.quarantined if one.end_offset > part.base_offset]
         if harmed and min(harmed) >= part.base_offset:
             log.warning("%s is cut at offset %d, where it is damaged", topic.name, min(harmed))
-            opened.truncate(min(harmed))
+            partition.maintenance().truncate(min(harmed))
         return partition
 
     def _append(self, partition: Partition, part: JournalPart) -> None:
         batch = memoryview(part.batch)
         header = parse_header(batch)
-        end = partition.log.log_end_offset
+        end = partition.log_end_offset
         behind = part.base_offset + header.last_offset_delta + 1
         if behind <= end:
             return

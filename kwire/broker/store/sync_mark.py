@@ -31,7 +31,7 @@ class SyncMark:
     @property
     def is_stuck(self) -> bool:
         """Whether a topic will not be synced before the next start, because a sync of it has failed."""
-        return self._pending is not None and any(one.is_open and not one.log.is_writable for one in self._pending[1])
+        return self._pending is not None and any(one.is_open and not one.is_writable for one in self._pending[1])
 
     def touch(self, partitions: Iterable[Partition], size_bytes: int) -> None:
         self._touched |= dict.fromkeys(partitions)
@@ -43,7 +43,7 @@ class SyncMark:
         if self._pending is not None or self._bytes < bytes_min or position <= self.position:
             return
         touched, self._touched, self._bytes = self._touched, {}, 0
-        ends = {one: one.log.log_end_offset for one in touched if _may_be_behind(one)}
+        ends = {one: one.log_end_offset for one in touched if _may_be_behind(one)}
         self._pending = position, ends
         for partition in ends:
             self._syncs.add(partition)
@@ -67,4 +67,4 @@ def _may_be_behind(partition: Partition) -> bool:
 
 
 def _is_synced(partition: Partition, end: int) -> bool:
-    return partition.log.synced_offset >= end
+    return partition.synced_offset >= end

@@ -26,7 +26,7 @@ from typing import Any, Literal, NamedTuple, Self, cast, get_args
 from urllib.parse import urlsplit
 
 from kwire.broker.events.event import TYPE_BYTES_MAX, Event, time_text
-from kwire.broker.topics import NAME_LENGTH_MAX
+from kwire.broker.topic_names import NAME_LENGTH_MAX
 from kwire.broker.webhooks.bodies import BODY_FORMS, BodyForm
 from kwire.broker.webhooks.expression import Expression
 from kwire.broker.webhooks.signing import SIGNING_HEADERS, InvalidSecret, SigningSecret, SigningSecrets

@@ -12,7 +12,7 @@ import msgspec
 from aiohttp import web
 
 from kwire.broker.catalogue import ROOM_CONFIG
-from kwire.broker.topics import PARTITIONS_MAX
+from kwire.broker.topic_names import PARTITIONS_MAX
 from kwire.errors import ErrorCode, KafkaError
 from kwire.web.bodies import body_of, check_is_json, decoded, json_answer, raw_body_of
 from kwire.web.errors import Refusal

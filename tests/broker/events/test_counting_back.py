@@ -17,6 +17,7 @@ from tests.support.batches import make_batch
 from tests.support.effort import examples
 from tests.support.events import append, lone_partition, stream_of
 from tests.support.node import in_loop
+from tests.support.partition_log import log_of
 from tests.support.transactions import TransactionalProducer
 
 COUNTS = st.integers(1, 30)
@@ -44,14 +45,14 @@ def test_as_many_events_as_were_asked_for_begin_there(
             for count in how:
                 producer.send(count)
             producer.commit() if kind == "commit" else producer.abort()
-        log = partition.log
+        log = log_of(partition)
         log.advance_log_start_offset(min(start, log.log_end_offset))
         asyncio.run(_check(partition, counts))
         log.close()
 
 
 async def _check(partition: Partition, counts: list[int]) -> None:
-    oldest = partition.log.log_start_offset
+    oldest = partition.log_start_offset
     everything = [one.offset for one in await read_events(stream_of(partition), oldest, 10_000)]
     for count in counts:
         offset = await offset_of_last(stream_of(partition), count)
@@ -87,10 +88,10 @@ async def test_damage_is_counted_and_told_by_those_who_read_it(tmp_path: Path) -
     partition = lone_partition(tmp_path)
     producer = TransactionalProducer(partition, 7)
     append(partition, make_batch(5, timestamp_ms=0))
-    size_bytes = partition.log.size_bytes
+    size_bytes = log_of(partition).size_bytes
     producer.send(5)
-    damaged_bytes = partition.log.size_bytes - size_bytes
+    damaged_bytes = log_of(partition).size_bytes - size_bytes
     producer.commit()
-    partition.log.quarantine(Quarantine(0, size_bytes, damaged_bytes, 5, 10, "test"))
+    log_of(partition).quarantine(Quarantine(0, size_bytes, damaged_bytes, 5, 10, "test"))
     assert await last(partition, 3) == 7
     assert await last(partition, 6) == 4

@@ -26,13 +26,14 @@ from tests.support.clock import ManualClock
 from tests.support.effort import examples
 from tests.support.events import SOURCE, Publishing, SyncLater, append, lone_partition, read_all, stream_of
 from tests.support.faulty_files import FaultyFiles
+from tests.support.partition_log import log_of
 
 ONE = NewEvent("said", b'"hello"')
 
 
 def batch_sizes(partition: Partition) -> list[int]:
     """How many events each stored batch has."""
-    return [parse_header(batch).record_count for batch in read_batches(partition.log)]
+    return [parse_header(batch).record_count for batch in read_batches(log_of(partition))]
 
 
 def code_of(outcome: Outcome) -> ErrorCode:
@@ -51,7 +52,7 @@ def test_calls_of_one_turn_share_a_batch_and_get_their_own_offsets(tmp_path: Pat
     publishing.publish(partition, ONE)
     publishing.publish(partition, ONE, ONE, ONE)
     publishing.publish(partition, ONE)
-    assert partition.log.log_end_offset == 5
+    assert partition.log_end_offset == 5
     outcomes = publishing.end_turn()
     assert [outcome.offset for outcome in outcomes if isinstance(outcome, Published)] == [5, 6, 9]
     assert batch_sizes(partition) == [5, 5]
@@ -188,7 +189,7 @@ def test_topic_that_was_deleted_meanwhile_is_told(tmp_path: Path) -> None:
     publishing = Publishing()
     publishing.publish_now(partition, ONE)
     publishing.publish(partition, ONE)
-    partition.log.close()
+    log_of(partition).close()
     assert [code_of(outcome) for outcome in publishing.end_turn()] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
 
@@ -245,7 +246,7 @@ def test_call_that_has_no_events_or_a_wrong_one_is_refused_as_a_whole(tmp_path: 
     assert publishing.outcomes == []  # never before the call returns
     (outcome,) = publishing.end_turn()
     assert isinstance(outcome, InvalidEvent)
-    assert partition.log.log_end_offset == 0
+    assert partition.log_end_offset == 0
 
 
 def test_one_that_cannot_be_told_does_not_hold_up_others(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -355,4 +356,4 @@ def test_what_is_answered_is_what_is_read(turns: list[list[list[NewEvent]]], por
         assert [
             NewEvent(event.type, event.data, dict(event.metadata), event.key, event.event_id) for event in read
         ] == list(stored.values())
-        partition.log.close()
+        log_of(partition).close()

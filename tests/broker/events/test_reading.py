@@ -31,6 +31,7 @@ from tests.support.batches import UnsyncedFiles, make_batch
 from tests.support.effort import examples
 from tests.support.events import Publishing, append, lone_partition, read_all, stream_of, wait_here
 from tests.support.new_segments import write_new_segment
+from tests.support.partition_log import log_of
 from tests.support.transactions import TransactionalProducer
 
 CODECS = [NONE, GZIP, SNAPPY, LZ4, ZSTD]
@@ -146,16 +147,16 @@ class World:
                 self.twin.events.pop(offset, None)
 
     def _roll(self, _: None) -> None:
-        self.partition.log.roll(NOW_MS)
+        log_of(self.partition).roll(NOW_MS)
 
     def _advance(self, by: int) -> None:
-        log = self.partition.log
+        log = log_of(self.partition)
         self.twin.start = min(log.log_start_offset + by, log.log_end_offset)
         log.advance_log_start_offset(self.twin.start)
 
     def _compact(self, every: int) -> None:
         """Take out every so many batches of the closed segments, as compaction could."""
-        log = self.partition.log
+        log = log_of(self.partition)
         sealed = [segment for segment in log.segments() if segment.is_sealed and segment is not log._active]
         if not sealed or self.is_hurt:
             return
@@ -171,7 +172,7 @@ class World:
         log.replace_segments(sealed, [new] if new.size_bytes else [], clean_upto=sealed[-1].next_offset)
 
     def _quarantine(self, number: int) -> None:
-        log = self.partition.log
+        log = log_of(self.partition)
         for segment in log.segments():
             for at, (start, end) in enumerate(segment.batches()):
                 header = parse_header(segment.view(start, end))
@@ -225,7 +226,7 @@ def test_every_event_is_read_once_and_in_order_whatever_lies_between(
             count_max = data.draw(st.integers(1, 30))
             bytes_max = data.draw(st.sampled_from([1, 300, 1024 * 1024]))
             assert world.read(offset, count_max, bytes_max) == twin.expected(offset)
-        partition.log.close()
+        log_of(partition).close()
 
 
 # --- portions
@@ -346,7 +347,7 @@ def test_empty_log_has_no_newest_event(tmp_path: Path) -> None:
     assert EventReader(stream_of(partition), 0).read() == []
     assert EventReader(stream_of(partition), 7).read() == []
     append(partition, batch_of(5))
-    partition.log.advance_log_start_offset(5)
+    log_of(partition).advance_log_start_offset(5)
     assert (stream_of(partition).bounds().start, stream_of(partition).bounds().newest) == (5, 4)
     assert EventReader(stream_of(partition), 5).read() == []
 
@@ -369,7 +370,7 @@ def test_reader_that_retention_has_overtaken_is_told(tmp_path: Path) -> None:
 def test_batch_that_compaction_has_replaced_meanwhile_is_read_anew(tmp_path: Path) -> None:
     files = UnsyncedFiles()
     partition = lone_partition(tmp_path, files=files)
-    log = partition.log
+    log = log_of(partition)
     append(partition, batch_of(100))
     log.roll(NOW_MS)
     append(partition, batch_of(1))
@@ -411,7 +412,7 @@ def test_damaged_batch_is_told_and_what_follows_can_be_read(tmp_path: Path) -> N
     partition = lone_partition(tmp_path)
     for _ in range(3):
         append(partition, batch_of(5))
-    (segment,) = partition.log.segments()
+    (segment,) = log_of(partition).segments()
     start, _ = list(segment.batches())[1]
     with open(segment.path, "r+b") as file:
         file.seek(start + HEADER_BYTES + 5)
@@ -434,7 +435,7 @@ def test_damaged_header_is_told_and_nothing_of_its_batch_is_passed_over_in_silen
     partition = lone_partition(tmp_path)
     for _ in range(3):
         append(partition, batch_of(5))
-    (segment,) = partition.log.segments()
+    (segment,) = log_of(partition).segments()
     start, _ = list(segment.batches())[1]
     with open(segment.path, "r+b") as file:
         file.seek(start + position)
@@ -468,7 +469,7 @@ def test_record_that_a_client_wrote_wrong_is_told_behind_those_that_are_right(tm
 def test_gap_in_front_of_damage_does_not_look_like_the_head(tmp_path: Path) -> None:
     files = UnsyncedFiles()
     partition = lone_partition(tmp_path, files=files)
-    log = partition.log
+    log = log_of(partition)
     for _ in range(4):
         append(partition, batch_of(5))
     log.roll(NOW_MS)
@@ -491,7 +492,7 @@ def test_reader_of_a_deleted_topic_is_told_even_at_the_head(tmp_path: Path) -> N
     append(partition, batch_of(2))
     reader = EventReader(stream_of(partition), 0)
     read_all(reader)
-    partition.log.close()
+    log_of(partition).close()
     with pytest.raises(KafkaError) as caught:
         reader.read()
     assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -518,7 +519,7 @@ def cold_partition(directory: Path, files: Files, count: int = 3) -> Partition:
     partition = lone_partition(directory, files=files)
     for _ in range(count):
         append(partition, batch_of(5))
-        partition.log.roll(NOW_MS)
+        log_of(partition).roll(NOW_MS)
     append(partition, batch_of(1))
     return partition
 
@@ -586,12 +587,12 @@ def test_range_ends_in_front_of_damage(tmp_path: Path) -> None:
     partition = lone_partition(tmp_path)
     for _ in range(2):
         append(partition, make_batch(5, timestamp_ms=NOW_MS))
-    (segment,) = partition.log.segments()
+    (segment,) = log_of(partition).segments()
     start, end = list(segment.batches())[1]
-    partition.log.quarantine(Quarantine(0, start, end - start, 5, 10, "test"))
+    log_of(partition).quarantine(Quarantine(0, start, end - start, 5, 10, "test"))
     assert read_range(partition, 0, 100) == [0, 1, 2, 3, 4]
     with pytest.raises(Unreadable):
         read_range(partition, 5, 100)
-    partition.log.advance_log_start_offset(2)
+    log_of(partition).advance_log_start_offset(2)
     with pytest.raises(OffsetOutOfRange):
         read_range(partition, 0, 100)

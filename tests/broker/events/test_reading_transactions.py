@@ -11,6 +11,7 @@ from storage.quarantine import Quarantine
 from tests.support.batches import UnsyncedFiles, make_batch
 from tests.support.events import append, lone_partition, stream_of
 from tests.support.new_segments import write_new_segment
+from tests.support.partition_log import log_of
 from tests.support.transactions import TransactionalProducer
 
 NOW_MS = 1_700_000_000_000
@@ -29,7 +30,7 @@ def test_a_gap_before_an_open_transaction_ends_at_the_head(tmp_path: Path, has_d
     partition = lone_partition(tmp_path, files=files)
     append(partition, make_batch(timestamp_ms=NOW_MS))
     append(partition, make_batch(timestamp_ms=NOW_MS))
-    log = partition.log
+    log = log_of(partition)
     log.roll(NOW_MS)
     producer = TransactionalProducer(partition, 7)
     producer.send()

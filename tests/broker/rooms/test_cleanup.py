@@ -27,6 +27,7 @@ from kwire.wire.messages.offset_commit import (
 from storage.errors import DiskFailure
 from tests.support.clock import ManualClock
 from tests.support.node import in_loop, running_node
+from tests.support.partition_log import log_of
 from tests.support.rooms import RoomsNode, add_events
 
 HOUR_MS = 3_600_000
@@ -126,7 +127,7 @@ def age_files(node: RoomsNode, room: Room, age_ms: int) -> None:
 
 
 def park(node: RoomsNode, room: Room) -> bool:
-    sync = room.topic.partitions[0].log.begin_sync()
+    sync = log_of(room.topic.partitions[0]).begin_sync()
     if sync is not None:
         sync.run()
         sync.finish()

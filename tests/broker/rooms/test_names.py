@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kwire.broker.rooms.names import range_of_prefix, room_of_topic, topic_of_room
-from kwire.broker.topics import check_name
+from kwire.broker.topic_names import check_name
 from kwire.errors import InvalidName
 
 # Much of what is hard here is made of these characters.

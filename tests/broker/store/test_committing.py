@@ -27,6 +27,7 @@ from tests.support.batches import UnsyncedFiles, make_batch
 from tests.support.event_store import all_events, draft, drafts, journal_of, payloads_of
 from tests.support.events import SyncLater
 from tests.support.node import QuietNode, in_loop
+from tests.support.partition_log import log_of
 
 
 @pytest.fixture(autouse=True)
@@ -208,7 +209,7 @@ async def test_the_journal_is_a_sound_log_to_those_who_verify_it(node: QuietNode
     for number in range(20):
         await node.event_store.publish([draft("orders", number)] * 3)
     found = all_events(node.event_store, node.topics)
-    directory = journal_of(node.topics).log.directory
+    directory = log_of(journal_of(node.topics)).directory
     node.restart()
     plan = plan_folder(directory, node.files.boot_id())
     reports = [verify_segment(job, None, 1_000_000) for job in plan.jobs]

@@ -47,14 +47,14 @@ async def test_retention_takes_old_events_from_the_journal_and_not_from_topics(
         node.clock.advance(2 * HOUR_MS)
         # The topic has not been synced: a power cut would take from it what only the journal has.
         await retain(node)
-        assert journal_of(node.topics).log.log_start_offset == 0
+        assert journal_of(node.topics).log_start_offset == 0
         monkeypatch.setattr(sync_mark.SyncMark.begin_if_due, "__defaults__", (1000,))
         await node.event_store.publish([draft("a", "new")])
         before = events_of(found(node, "a"))
         mark = node.event_store.committing.mark.position
         assert mark > 0
         await retain(node)
-        oldest = journal_of(node.topics).log.log_start_offset
+        oldest = journal_of(node.topics).log_start_offset
         assert 0 < oldest <= mark
         for _ in range(2):
             assert events_of(found(node, "a")) == before

@@ -165,7 +165,7 @@ async def test_readers_are_told_when_all_topics_of_the_commit_have_it(node: Quie
     seen: list[tuple[int, int]] = []
 
     def look(_: object) -> None:
-        seen.append((one.partitions[0].log.log_end_offset, other.partitions[0].log.log_end_offset))
+        seen.append((one.partitions[0].log_end_offset, other.partitions[0].log_end_offset))
 
     one.partitions[0].watch(look)
     other.partitions[0].watch(look)

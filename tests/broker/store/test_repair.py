@@ -16,12 +16,13 @@ from storage.checkpoint import Checkpoint, CheckpointFile
 from tests.support.batches import make_batch
 from tests.support.event_store import all_events, draft, drafts, events_of, journal_of, payloads_of
 from tests.support.node import QuietNode, in_loop
+from tests.support.partition_log import log_of
 
 
 async def lose_end(node: QuietNode, name: str, offset: int) -> None:
     """What a power cut does to a topic that was never synced."""
     topic = found(node, name)
-    topic.partitions[0].log.truncate(offset)
+    log_of(topic.partitions[0]).truncate(offset)
     await reopen(node)
 
 
@@ -77,12 +78,12 @@ async def test_a_topic_that_was_deleted_and_made_again_stays_empty(node: QuietNo
 @in_loop
 async def test_what_lies_below_the_log_start_is_not_brought_back(node: QuietNode) -> None:
     await filled(node)
-    log = found(node, "a").partitions[0].log
+    log = log_of(found(node, "a").partitions[0])
     log.advance_log_start_offset(7)
     before = payloads_of(found(node, "a"))
     await lose_end(node, "a", 11)
     assert payloads_of(found(node, "a")) == before
-    assert found(node, "a").partitions[0].log.log_start_offset == 7
+    assert found(node, "a").partitions[0].log_start_offset == 7
 
 
 @in_loop
@@ -90,8 +91,8 @@ async def test_a_batch_whose_beginning_was_deleted_is_brought_back_without_it(no
     topic = await node.create_event_topic("a")
     await node.event_store.publish([draft("a", number) for number in range(6)])
     # The power went when the new log start was durable and the records were not.
-    topic.partitions[0].log.truncate(0)
-    directory = Path(topic.partitions[0].log.directory)
+    log_of(topic.partitions[0]).truncate(0)
+    directory = Path(log_of(topic.partitions[0]).directory)
     node.close()
     for path in directory.iterdir():
         if path.suffix in (".log", ".index"):
@@ -128,7 +129,7 @@ def write_checkpoint(node: QuietNode, directory: Path, offset: int) -> None:
 async def test_bytes_damaged_behind_the_mark_are_cut_and_completed(node: QuietNode) -> None:
     await filled(node)
     before = events_of(found(node, "a"))
-    path = Path(found(node, "a").partitions[0].log.directory) / f"{0:020}.log"
+    path = Path(log_of(found(node, "a").partitions[0]).directory) / f"{0:020}.log"
     for place in (0.3, 0.99):
         node.store.close(is_clean=False)
         node.metastore.close()
@@ -141,7 +142,7 @@ async def test_bytes_damaged_behind_the_mark_are_cut_and_completed(node: QuietNo
         node._open()
         await node.event_store.open()
         assert events_of(found(node, "a")) == before
-        assert found(node, "a").partitions[0].log.is_writable
+        assert found(node, "a").partitions[0].is_writable
 
 
 @in_loop
@@ -164,7 +165,7 @@ async def test_the_mark_moves_when_the_topics_are_synced_and_repair_begins_there
     await filled(node)
     assert 0 < node.event_store.committing.mark.position <= 30
     topic = found(node, "a")
-    assert topic.partitions[0].log.synced_offset > 0
+    assert topic.partitions[0].synced_offset > 0
     await reopen(node)
     assert node.event_store.committing.mark.position > 0
     assert payloads_of(found(node, "b")) == list(range(10))
@@ -188,7 +189,7 @@ async def test_a_topic_that_cannot_be_completed_is_read_and_takes_nothing(
 ) -> None:
     monkeypatch.setattr(sync_mark.SyncMark.begin_if_due, "__defaults__", (1000,))
     await filled(node)
-    journal_of(node.topics).log.advance_log_start_offset(15)
+    log_of(journal_of(node.topics)).advance_log_start_offset(15)
     await lose_end(node, "a", 2)
     assert payloads_of(found(node, "a")) == [0, 0]
     with pytest.raises(KafkaError) as caught:
@@ -216,7 +217,7 @@ async def test_a_note_about_a_journal_that_was_lost_does_not_keep_its_successor_
 ) -> None:
     await filled(node)
     await node.event_store.close()
-    directory = Path(journal_of(node.topics).log.directory)
+    directory = Path(log_of(journal_of(node.topics)).directory)
     node.close()
     shutil.rmtree(directory)
     outcome = await Adoption([str(node.directory)], node.files, node.config).run({"__events-0"})

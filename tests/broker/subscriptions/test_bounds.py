@@ -22,6 +22,7 @@ from storage.format import GZIP
 from storage.quarantine import Quarantine
 from tests.support.clock import ManualClock
 from tests.support.node import in_loop
+from tests.support.partition_log import log_of
 from tests.support.subscribing import Listening, ManualLoop, RecordingSink, publish, publish_many
 
 MANY = 3 * LIVE_UNITS_PER_TURN
@@ -121,9 +122,9 @@ async def test_gap_is_told_to_some_in_each_turn_and_nobody_gets_it_twice(listeni
     partition = topic.partitions[0]
     for _ in range(3):
         publish(partition, "a")
-    segment = next(iter(partition.log.segments()))
+    segment = next(iter(log_of(partition).segments()))
     harm = Quarantine(segment.base_offset, 0, 2 * segment.size_bytes // 3, 0, 2, "test")
-    partition.log._set_quarantined((harm,))
+    log_of(partition)._set_quarantined((harm,))
     for _ in range(2):
         listening.loop.turn()
         assert work.marks <= READERS_PER_TURN

@@ -46,6 +46,7 @@ from kwire.streams.log import NotReady, StreamLog
 from tests.support.effort import examples
 from tests.support.event_store import draft
 from tests.support.everything import Everything
+from tests.support.partition_log import log_of
 from tests.support.subscribing import RecordingSink
 
 TOPICS = ("a", "b", "c-1")
@@ -118,7 +119,7 @@ class JudgingSink(RecordingSink):
         if isinstance(mark, Gap):
             assert mark.reason in (RETENTION, DROPPED)
             assert mark.reason == RETENTION or self.on_lag is OnLag.DROP
-            assert mark.reason == DROPPED or mark.to_offset < self.machine.journal.log.log_start_offset
+            assert mark.reason == DROPPED or mark.to_offset < self.machine.journal.log_start_offset
             self._pass(mark.from_offset)
             self.next = mark.to_offset + 1
             return
@@ -193,7 +194,7 @@ class JournalMachine(RuleBasedStateMachine):
     def _subscribe(self, position: int, on_lag: OnLag, room: int) -> None:
         sink = JudgingSink(self, room, on_lag)
         sink.begin_at(position)
-        oldest = self.journal.log.log_start_offset
+        oldest = self.journal.log_start_offset
         listening = self.one.listen(
             Start(StartKind.OFFSET, position), sink, self._open_reader, on_lag=on_lag, queue_events_max=QUEUE_MAX
         )
@@ -240,8 +241,8 @@ class JournalMachine(RuleBasedStateMachine):
     @rule(share=st.floats(0, 1))
     def expire(self, share: float) -> None:
         """Retention of the journal, at any place, also inside a commit."""
-        start = self.journal.log.log_start_offset
-        self.journal.log.advance_log_start_offset(start + int(share * (self.journal.high_watermark - start)))
+        start = self.journal.log_start_offset
+        log_of(self.journal).advance_log_start_offset(start + int(share * (self.journal.high_watermark - start)))
 
     @rule(name=st.sampled_from(TOPICS))
     def make_anew(self, name: str) -> None:

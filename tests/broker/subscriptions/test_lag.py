@@ -10,6 +10,7 @@ from kwire.broker.subscriptions.start import FROM_OLDEST, Start
 from kwire.broker.subscriptions.subscription import OnLag, SubscribeOptions
 from storage.quarantine import Quarantine
 from tests.support.node import in_loop
+from tests.support.partition_log import log_of
 from tests.support.subscribing import Listening, RecordingSink, publish, publish_many
 
 TIMEOUT_MS = 1000
@@ -200,9 +201,9 @@ async def test_reader_beyond_the_head_is_told_of_its_part_of_a_gap(listening: Li
     listening.loop.settle()
     publish(partition, "a", "b", "c", "d", "e")
     publish(partition, "f")
-    segment = next(iter(partition.log.segments()))
+    segment = next(iter(log_of(partition).segments()))
     start, end = next(iter(segment.batches()))
-    partition.log._set_quarantined((Quarantine(segment.base_offset, start, end - start, 0, 5, "test"),))
+    log_of(partition)._set_quarantined((Quarantine(segment.base_offset, start, end - start, 0, 5, "test"),))
     listening.loop.settle()
     assert sink.marks == [CaughtUp(2), Gap(3, 4, "damaged")]
     assert sink.offsets == [5]
@@ -334,7 +335,7 @@ async def test_deleted_events_are_not_served_from_memory(listening: Listening) -
     for _ in range(10):
         publish(partition, "a")
         listening.loop.settle()
-    partition.log.log_start_offset = 6
+    log_of(partition).log_start_offset = 6
     sink.room = 1000
     subscription.resume()
     listening.loop.settle()

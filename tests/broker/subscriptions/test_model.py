@@ -34,6 +34,7 @@ from kwire.errors import OffsetOutOfRange
 from kwire.streams.log import NotReady
 from storage.quarantine import Quarantine
 from tests.support.effort import examples
+from tests.support.partition_log import log_of
 from tests.support.subscribing import Listening, RecordingSink, publish
 from tests.support.transactions import TransactionalProducer
 
@@ -151,7 +152,7 @@ class CheckingSink(RecordingSink):
             assert all(offset in self.machine.damaged for offset in range(gap.from_offset, gap.to_offset + 1))
         elif gap.reason == "retention":
             assert self.options.on_lag is not OnLag.TERMINATE
-            assert gap.to_offset < self.machine.partition.log.log_start_offset
+            assert gap.to_offset < self.machine.partition.log_start_offset
         else:
             assert gap.reason == "lagged"
             assert self.options.on_lag is OnLag.DROP
@@ -164,7 +165,7 @@ class CheckingSink(RecordingSink):
             assert self.is_lag_told, "cut without notice"
         elif closed.code == "OffsetOutOfRange":
             assert self.options.on_lag is OnLag.TERMINATE
-            assert self.next < self.machine.partition.log.log_start_offset
+            assert self.next < self.machine.partition.log_start_offset
         elif not self.machine.is_torn_down:
             assert closed.code == "RoomNotFound"
             assert self.machine.partition.is_forgotten
@@ -241,7 +242,7 @@ class SubscriptionMachine(RuleBasedStateMachine):
 
     def _append(self, kinds: Sequence[str | None], append: Callable[[int], int]) -> None:
         """`append` gets the time of the batch, and tells its offset."""
-        log, start = self.partition.log, len(self.published)
+        log, start = log_of(self.partition), len(self.published)
         position = log.size_bytes
         # Those who are handed something at once, in the append, are judged by what it is.
         self.published += kinds
@@ -280,7 +281,7 @@ class SubscriptionMachine(RuleBasedStateMachine):
         self._subscribe(start, CheckingSink(self, room, options), begins)
 
     def _subscribe(self, start: Start, sink: CheckingSink, begins: bool) -> None:
-        oldest = self.partition.log.log_start_offset
+        oldest = self.partition.log_start_offset
         subscribing = self.listening.subscriptions.subscribe(
             "room", self.topic.stream(), start, sink, sink.options, ColdReader
         )
@@ -356,7 +357,7 @@ class SubscriptionMachine(RuleBasedStateMachine):
     @rule(share=st.floats(0.3, 1))
     def retain(self, share: float) -> None:
         """Retention moves the log start."""
-        log = self.partition.log
+        log = log_of(self.partition)
         kept_from = int(share * len(self.published))
         log.log_start_offset = max(log.log_start_offset, kept_from)
 
@@ -367,7 +368,7 @@ class SubscriptionMachine(RuleBasedStateMachine):
         one = data.draw(st.sampled_from(self.batches))
         self.batches.remove(one)
         self.damaged |= set(range(one.start_offset, one.end_offset))
-        self.partition.log._set_quarantined((*self.partition.log.quarantined, one))
+        log_of(self.partition)._set_quarantined((*self.partition.quarantined, one))
 
     @precondition(lambda self: len(self.published) > 150)
     @rule()

@@ -21,6 +21,7 @@ from storage.format import CRC_POSITION, CRC_START, HEADER_BYTES
 from storage.quarantine import Quarantine
 from tests.support.batches import make_batch
 from tests.support.node import in_loop
+from tests.support.partition_log import log_of
 from tests.support.subscribing import Listening, RecordingSink, publish, publish_many
 
 
@@ -385,10 +386,10 @@ async def test_damaged_events_are_a_typed_gap_for_history_and_live(listening: Li
     listening.loop.settle()
     for _ in range(4):
         publish(partition, "a")
-    segment = next(iter(partition.log.segments()))
+    segment = next(iter(log_of(partition).segments()))
     batch_bytes = segment.size_bytes // 4
     harm = Quarantine(segment.base_offset, batch_bytes, 2 * batch_bytes, 1, 3, "test")
-    partition.log._set_quarantined((harm,))
+    log_of(partition)._set_quarantined((harm,))
     _, history = await listening.subscribe(topic, FROM_OLDEST)
     listening.loop.settle()
     for sink in (live, history):

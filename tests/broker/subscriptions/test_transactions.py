@@ -11,6 +11,7 @@ from kwire.broker.subscriptions.start import FROM_NEWEST, FROM_OLDEST, Start
 from kwire.broker.subscriptions.subscription import OnLag, SubscribeOptions
 from kwire.errors import OffsetOutOfRange
 from tests.support.node import in_loop
+from tests.support.partition_log import log_of
 from tests.support.subscribing import Listening, RecordingSink, publish, publish_many
 from tests.support.transactions import TransactionalProducer
 
@@ -208,7 +209,7 @@ async def test_who_waits_for_records_that_are_deleted_is_told(listening: Listeni
     _, sink = await listening.subscribe(topic, options=SubscribeOptions(on_lag=on_lag))
     listening.loop.settle()
     producer.publish("a", "b", "c")
-    partition.log.advance_log_start_offset(2)
+    log_of(partition).advance_log_start_offset(2)
     late, late_sink = await listening.subscribe(topic, FROM_OLDEST)
     assert (late.facts.oldest_offset, late.facts.newest_offset, late.facts.next_offset) == (2, 1, 2)
     with pytest.raises(OffsetOutOfRange):

@@ -12,6 +12,7 @@ from tests.broker.test_cleaning import cleaning
 from tests.support.event_store import draft
 from tests.support.hooked_node import event_id_of, hooked, until
 from tests.support.node import QuietNode, in_loop
+from tests.support.partition_log import log_of
 
 WEBHOOKS = 1000
 HANGING = 10
@@ -68,7 +69,7 @@ async def test_what_is_written_down_is_compacted_and_says_the_same_afterwards(no
         webhook = await one.register()
         topic = node.topics.get(WEBHOOKS_TOPIC)
         assert topic is not None
-        log = topic.partitions[0].log
+        log = log_of(topic.partitions[0])
         log.settings = LogSettings(segment_bytes=SEGMENT_BYTES, index_interval_bytes=300)
         one.receiver.reply = lambda request: Response(500 if event_id_of(request) == "orders-7" else 200)
         for number in range(1, 13):

@@ -16,6 +16,7 @@ from storage.errors import StorageFailed
 from tests.support.event_store import draft
 from tests.support.hooked_node import FakeReceiver, Hooked, event_id_of, hooked, until
 from tests.support.node import QuietNode, in_loop
+from tests.support.partition_log import log_of
 
 
 async def publish(node: QuietNode, count: int = 1) -> None:
@@ -218,7 +219,7 @@ async def test_what_the_disk_refuses_is_written_down_later(node: QuietNode, monk
         raise StorageFailed("no space left")
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(topic.partitions[0].log), "append", refuse)
+        patch.setattr(type(log_of(topic.partitions[0])), "append", refuse)
         webhook.send_again("orders", 0, node.clock.now_ms())
         with pytest.raises(KafkaError):
             await one.webhooks._settle(webhook)

@@ -22,6 +22,7 @@ from kwire.errors import (
 from tests.support.event_store import draft
 from tests.support.hooked_node import Hooked, event_id_of, hooked, until
 from tests.support.node import QuietNode, in_loop
+from tests.support.partition_log import log_of
 from tests.support.subscribing import settled
 from tests.support.transactions import TransactionalProducer
 
@@ -521,7 +522,7 @@ async def test_events_that_retention_took_first_are_told_as_a_gap(node: QuietNod
         )
         (consumer,) = one.webhooks.page("", 10)
         await until_at(one, consumer.webhook_id, 5)
-        topic.partitions[0].log.advance_log_start_offset(3)
+        log_of(topic.partitions[0]).advance_log_start_offset(3)
         consumer.seek("orders", 1)
         (noted,) = await one.until_audited("webhook.gap")
         assert (noted["first"], noted["last"]) == ("orders-2", "orders-3")
@@ -542,7 +543,7 @@ async def test_an_event_beside_the_line_that_is_gone_is_a_dead_letter(node: Quie
         await until(lambda: consumer.cursors["orders"].aside)
         topic = node.topics.get("orders")
         assert topic is not None
-        topic.partitions[0].log.advance_log_start_offset(2)
+        log_of(topic.partitions[0]).advance_log_start_offset(2)
         node.clock.advance(10_000)
         await until(lambda: consumer.dead)
         assert one.receiver.ids.count("orders-1") == 1

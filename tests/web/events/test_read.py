@@ -11,6 +11,7 @@ from storage.batch import Record, build_batch, check_batch
 from tests.support.event_doors import event, make_topics, page_of, published, refused
 from tests.support.http import Http, http_node
 from tests.support.node import in_uvloop
+from tests.support.partition_log import log_of
 
 DAY_MS = 86_400_000
 # 2025-07-06T00:00:00Z
@@ -63,11 +64,11 @@ def write_at(topic: Topic, *times_ms: int) -> None:
     partition = topic.partitions[0]
     records = [
         Record(None, b"%d" % number, time, [("ce_type", b"made")])
-        for number, time in enumerate(times_ms, start=partition.log.log_end_offset)
+        for number, time in enumerate(times_ms, start=partition.log_end_offset)
     ]
     batch = memoryview(build_batch(records))
     partition.append_journaled(batch, check_batch(batch), 0)
-    partition.show_all()
+    partition.commit_all()
 
 
 @pytest.mark.proves("S2-28", "S2-34")
@@ -169,7 +170,7 @@ async def test_to_find_a_day_takes_several_requests_in_a_large_topic(
 async def test_what_retention_took_is_told_and_not_passed_over(tmp_path: Path) -> None:
     async with http_node(tmp_path) as http:
         topic = await filled(http, 10)
-        topic.partitions[0].log.advance_log_start_offset(6)
+        log_of(topic.partitions[0]).advance_log_start_offset(6)
         assert await page_of(http, "orders") == ([6, 7, 8, 9], None)
         assert await page_of(http, "orders", "order=backwards&limit=9") == ([9, 8, 7, 6], None)
         answer = await http.get("/topics/orders/events?sinceEventId=orders-3")

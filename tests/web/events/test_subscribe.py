@@ -12,6 +12,7 @@ from kwire.node import Node
 from tests.support.event_doors import event, make_topics, published
 from tests.support.http import Http, http_node
 from tests.support.node import in_uvloop
+from tests.support.partition_log import log_of
 from tests.support.room_sockets import (
     HttpStream,
     client_frame,
@@ -133,7 +134,7 @@ async def test_a_browser_whose_place_is_gone_is_told_the_gap(tmp_path: Path) -> 
     async with http_node(tmp_path) as http:
         (topic,) = await make_topics(http.node, "a")
         await fill(http, *"aaaaaa")
-        topic.partitions[0].log.advance_log_start_offset(4)
+        log_of(topic.partitions[0]).advance_log_start_offset(4)
         async with http_stream(http.port, "/subscribe/streams/a", Accept=SSE, Last_Event_ID="1") as stream:
             assert json.loads((await stream.sent_event())["data"])["recovered"] is False
             told = json.loads((await stream.sent_event())["data"])
@@ -220,9 +221,9 @@ async def test_places_below_the_oldest_are_refused_and_those_beyond_the_head_are
     async with http_node(tmp_path) as http:
         (topic,) = await make_topics(http.node, "a")
         await fill(http, *"aaaa")
-        topic.partitions[0].log.advance_log_start_offset(2)
+        log_of(topic.partitions[0]).advance_log_start_offset(2)
         journal = await http.node._shared.services.topics.events_topic()
-        journal.partitions[0].log.advance_log_start_offset(3)
+        log_of(journal.partitions[0]).advance_log_start_offset(3)
         for path, oldest in (("/subscribe/all?from=0", 3), ("/subscribe/streams/a?from=0", 2)):
             answer = await http.get(path)
             assert (answer.status, answer.code, answer.json["error"]["oldest"]) == (400, "OffsetOutOfRange", oldest)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.node import in_uvloop, running_node
+from tests.support.partition_log import log_of
 from tests.support.room_sockets import (
     command_text,
     objects,
@@ -160,7 +161,7 @@ async def test_errors_have_stable_codes_and_say_what_a_program_needs(tmp_path: P
         for number in range(20):
             await socket.result("stream.publish", room="ring", event_type="t", data=number)
         partition = node._shared.services.topics.get("ring").partitions[0]  # type: ignore[union-attr]
-        partition.log.advance_log_start_offset(15)
+        log_of(partition).advance_log_start_offset(15)
         for command in ("stream.subscribe", "stream.history"):
             error = await socket.error(command, room="ring", from_offset=1)
             assert error["code"] == "OffsetOutOfRange"

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.node import in_uvloop, running_node
+from tests.support.partition_log import log_of
 from tests.support.room_sockets import (
     WAIT_S,
     RoomSocket,
@@ -78,7 +79,7 @@ async def test_a_browser_whose_place_is_gone_is_told_the_gap_and_goes_on(tmp_pat
     async with running_node(tmp_path) as node, room_socket(port_of(node)) as socket:
         await publish(socket, "r", *range(10))
         partition = node._shared.services.topics.get("r").partitions[0]  # type: ignore[union-attr]
-        partition.log.advance_log_start_offset(6)
+        log_of(partition).advance_log_start_offset(6)
         async with http_stream(port_of(node), "/rooms/r/subscribe", Accept=SSE, Last_Event_ID="2") as stream:
             assert json.loads((await stream.sent_event())["data"])["recovered"] is False
             gap = await stream.sent_event()

@@ -24,7 +24,7 @@ from kwire.broker.store.files.layout import (
     schemas_text,
     sequence_in,
 )
-from kwire.broker.topics import NAME_LENGTH_MAX
+from kwire.broker.topic_names import NAME_LENGTH_MAX
 
 SCHEMA = {
     "type": "user.created",

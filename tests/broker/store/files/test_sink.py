@@ -26,6 +26,7 @@ from tests.support.batches import UnsyncedFiles
 from tests.support.event_files import check_files, found_events, run_here, sink_of
 from tests.support.event_store import draft, drafts
 from tests.support.node import QuietNode, in_loop
+from tests.support.partition_log import log_of
 
 
 @pytest.fixture(autouse=True)
@@ -222,7 +223,7 @@ async def test_what_retention_took_before_it_had_files_is_passed_over(
     await files.caught_up()
     await files.close()
     await node.event_store.publish([draft("orders", n) for n in range(10)])
-    topic.partitions[0].log.advance_log_start_offset(4)
+    log_of(topic.partitions[0]).advance_log_start_offset(4)
     files = await opened(node, tmp_path / "out")
     with caplog.at_level(logging.WARNING):
         await files.caught_up()
@@ -230,7 +231,7 @@ async def test_what_retention_took_before_it_had_files_is_passed_over(
     assert files.skipped_count == 4
     assert [one.sequence for one in found_events(Files(), str(tmp_path / "out"), "orders")] == [5, 6, 7, 8, 9, 10]
     # What has its files keeps them.
-    topic.partitions[0].log.advance_log_start_offset(9)
+    log_of(topic.partitions[0]).advance_log_start_offset(9)
     await node.event_store.publish([draft("orders")])
     await files.caught_up()
     assert len(found_events(Files(), str(tmp_path / "out"), "orders")) == 7
@@ -296,7 +297,7 @@ async def test_a_topic_whose_log_does_not_open_holds_up_nobody(
     await node.create_event_topic("sound")
     await node.event_store.publish([draft("sound")])
 
-    def refuse() -> Any:
+    def refuse(settings: Any) -> Any:
         raise StorageError("it does not open")
 
     monkeypatch.setattr(broken.partitions[0], "_open_log", refuse)
@@ -377,7 +378,7 @@ async def test_what_retention_took_is_not_missed(node: QuietNode, tmp_path: Path
     files = await opened(node, tmp_path)
     await files.caught_up()
     await files.close()
-    topic.partitions[0].log.advance_log_start_offset(10)
+    log_of(topic.partitions[0]).advance_log_start_offset(10)
     for path in event_files(tmp_path, "orders"):
         path.unlink()
     files = await opened(node, tmp_path)

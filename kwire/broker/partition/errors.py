@@ -1,0 +1,57 @@
+"""The errors a client gets for what happens in a partition's log."""
+
+from kwire.errors import ErrorCode, KafkaError
+from storage.errors import (
+    BatchTooLarge,
+    BudgetExceeded,
+    CoordinatorFenced,
+    CorruptBatch,
+    InvalidBatch,
+    InvalidProducerEpoch,
+    InvalidTimestamp,
+    InvalidTransactionState,
+    LogClosed,
+    OffsetOutOfRange,
+    OutOfOrderSequence,
+    QuarantinedRange,
+    StorageError,
+    UnsupportedCompression,
+)
+
+# The nearest class of an error's family counts.
+_CODES: dict[type, ErrorCode] = {
+    CorruptBatch: ErrorCode.CORRUPT_MESSAGE,
+    InvalidBatch: ErrorCode.INVALID_RECORD,
+    UnsupportedCompression: ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+    InvalidTimestamp: ErrorCode.INVALID_TIMESTAMP,
+    OffsetOutOfRange: ErrorCode.OFFSET_OUT_OF_RANGE,
+    OutOfOrderSequence: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    InvalidProducerEpoch: ErrorCode.INVALID_PRODUCER_EPOCH,
+    InvalidTransactionState: ErrorCode.INVALID_TXN_STATE,
+    CoordinatorFenced: ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+    LogClosed: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    QuarantinedRange: ErrorCode.CORRUPT_MESSAGE,
+    BudgetExceeded: ErrorCode.MESSAGE_TOO_LARGE,
+    BatchTooLarge: ErrorCode.MESSAGE_TOO_LARGE,
+    StorageError: ErrorCode.KAFKA_STORAGE_ERROR,
+}
+
+
+def code_of(error: StorageError) -> ErrorCode:
+    """The error code that a client gets; the one for a failed disk can be retried."""
+    return next(_CODES[family] for family in type(error).__mro__ if family in _CODES)
+
+
+def batch_too_large(size_bytes: int, max_message_bytes: int) -> KafkaError:
+    return KafkaError(
+        ErrorCode.MESSAGE_TOO_LARGE, f"the batch has {size_bytes} bytes, max.message.bytes is {max_message_bytes}"
+    )
+
+
+def topic_is_being_deleted() -> KafkaError:
+    # Producers refresh their metadata and retry: by then the topic is gone, or stays because the deletion failed.
+    return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the topic is being deleted")
+
+
+def log_takes_no_records() -> KafkaError:
+    return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the log takes no more records")

@@ -1,0 +1,15 @@
+"""The settings of a log, taken from those of its topic."""
+
+from kwire.topic_config import TopicSettings
+from storage.format import CREATE_TIME, LOG_APPEND_TIME
+from storage.settings import LogSettings
+
+
+def log_settings(settings: TopicSettings) -> LogSettings:
+    return LogSettings(
+        segment_bytes=settings.segment_bytes,
+        segment_ms=settings.segment_ms,
+        segment_jitter_ms=settings.segment_jitter_ms,
+        index_interval_bytes=settings.index_interval_bytes,
+        timestamp_type=LOG_APPEND_TIME if settings.is_log_append_time else CREATE_TIME,
+    )

@@ -1,0 +1,91 @@
+"""Callers that wait for a partition: until an offset is committed or synced, or for each rise of the high watermark."""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from kwire.errors import ErrorCode, KafkaError
+
+# Called once: with None when the offset is reached, with an error when it will not be, or not in time.
+OnReached = Callable[[KafkaError | None], None]
+# Called with the partition.
+Watcher = Callable[[Any], None]
+
+# The time limit of a wait that has none of its own; a disk that is stuck for longer is reported.
+WAIT_MS_MAX = 30_000
+
+
+class Awaited(NamedTuple):
+    offset: int
+    timeout_ms: int
+    call: OnReached
+
+
+class Waiting:
+    """The part of a partition that knows its waiting callers and its watchers.
+
+    The collections are made when they are first needed: most partitions of a large node are idle.
+    """
+
+    __slots__ = ("_awaited", "_awaited_syncs", "_watchers")
+
+    def __init__(self) -> None:
+        self._watchers: set[Watcher] | None = None
+        self._awaited: deque[Awaited] | None = None
+        self._awaited_syncs: deque[Awaited] | None = None
+
+    def watch(self, watcher: Watcher) -> None:
+        """Call `watcher` in the loop turn of each rise of the high watermark. It must be quick and must not append."""
+        if self._watchers is None:
+            self._watchers = set()
+        self._watchers.add(watcher)
+
+    def unwatch(self, watcher: Watcher) -> None:
+        if self._watchers is not None:
+            self._watchers.discard(watcher)
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether a caller waits for an offset to be committed or synced."""
+        return bool(self._awaited or self._awaited_syncs)
+
+    def give_up_after(self, waited_ms: int) -> None:
+        """The disk has not answered for `waited_ms`: fail the waits whose time limit is not longer."""
+        error = KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"the disk has been busy for {waited_ms} ms")
+        self._give_up(lambda one: one.timeout_ms <= waited_ms, error)
+
+    def _await(self, one: Awaited) -> None:
+        if self._awaited is None:
+            self._awaited = deque()
+        self._awaited.append(one)
+
+    def _await_sync(self, one: Awaited) -> None:
+        if self._awaited_syncs is None:
+            self._awaited_syncs = deque()
+        self._awaited_syncs.append(one)
+
+    def _notify_committed(self, high_watermark: int) -> None:
+        awaited = self._awaited
+        while awaited and awaited[0].offset <= high_watermark:
+            awaited.popleft().call(None)
+
+    def _notify_synced(self, synced_offset: int) -> None:
+        awaited = self._awaited_syncs
+        while awaited and awaited[0].offset <= synced_offset:
+            awaited.popleft().call(None)
+
+    def _notify_watchers(self) -> None:
+        for watcher in tuple(self._watchers or ()):
+            watcher(self)
+
+    def _give_up(self, is_over: Callable[[Awaited], bool], error: KafkaError) -> None:
+        awaited = [*(self._awaited or ()), *(self._awaited_syncs or ())]
+        self._awaited = _kept(self._awaited, is_over)
+        self._awaited_syncs = _kept(self._awaited_syncs, is_over)
+        for one in awaited:
+            if is_over(one):
+                one.call(error)
+
+
+def _kept(awaited: deque[Awaited] | None, is_over: Callable[[Awaited], bool]) -> deque[Awaited] | None:
+    return deque(one for one in awaited or () if not is_over(one)) or None

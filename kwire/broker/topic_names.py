@@ -1,0 +1,28 @@
+"""What a topic may be called, and how many partitions it may have."""
+
+import re
+
+from kwire.errors import ErrorCode, KafkaError
+
+NAME_LENGTH_MAX = 249
+PARTITIONS_MAX = 10_000
+
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+def check_name(name: str) -> None:
+    """Raise KafkaError unless this is a name by Kafka's rule."""
+    if not name or name in (".", "..") or len(name) > NAME_LENGTH_MAX or not _LEGAL_NAME.fullmatch(name):
+        raise KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"Topic name is invalid: '{name[:NAME_LENGTH_MAX]}'; letters, digits, '.', '_' and '-' are allowed, "
+            f"{NAME_LENGTH_MAX} at most, and not '.' or '..'.",
+        )
+
+
+def check_partition_count(count: int) -> None:
+    """Raise KafkaError unless a topic may have this many partitions; the upper bound is kwire's."""
+    if not 1 <= count <= PARTITIONS_MAX:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS, f"Number of partitions must be from 1 to {PARTITIONS_MAX}, not {count}."
+        )
