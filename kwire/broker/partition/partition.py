@@ -17,10 +17,11 @@ from kwire.broker.partition.waiting import WAIT_MS_MAX, Awaited, OnReached
 from kwire.clock import Clock
 from kwire.errors import ErrorCode, KafkaError
 from kwire.topic_config import TopicSettings
-from storage.batch import BatchHeader, build_marker, parse_header, stamp_append_time
+from storage.batch import BatchHeader, parse_header, stamp_append_time
 from storage.errors import DiskFailure, LogClosed, StorageError, StorageFailed
 from storage.format import NO_TIMESTAMP, TRANSACTIONAL_BIT
 from storage.log import Appended, Log
+from storage.markers import build_marker
 from storage.retention import hold_ring
 from storage.syncing import LogSync
 
