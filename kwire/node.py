@@ -6,6 +6,7 @@ import importlib
 import logging
 import os
 import uuid
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kwire.broker.batch_validation import ValidationWorker
@@ -58,6 +59,7 @@ from kwire.server.free_memory import FreeMemory
 from kwire.server.kafka import Shared
 from kwire.server.listener import Door, Sweep
 from kwire.server.stalls import StallProbe
+from kwire.streams.local import LocalLog
 from storage.directories import LogDirectories
 from storage.errors import StorageError
 from storage.files import Files
@@ -95,6 +97,7 @@ class Node:
     async def start(self) -> None:
         self._descriptors.report(self.config.log.open_max)
         clock = SystemClock()
+        self._cold_reads = ColdReads(self._lanes.read)
         self._store.lock()
         try:
             topics = await self._open_catalogue(clock)
@@ -111,7 +114,6 @@ class Node:
         self.event_store = EventStore(topics, self._metastore, clock, self._syncs, checks)
         await self.event_store.open()
         self._keepers = self._build_keepers(topics, clock)
-        self._cold_reads = ColdReads(self._lanes.read)
         self.event_files = await self._open_event_files(topics, directory_id)
         definitions = GroupDefinitions(self._metastore)
         groups = GroupCoordinator(
@@ -206,9 +208,7 @@ class Node:
 
     async def _open_webhooks(self, topics: Topics, clock: Clock) -> None:
         module = await asyncio.to_thread(importlib.import_module, "kwire.server.webhook_delivery")
-        self._webhooks = module.WebhookDelivery(
-            topics, self._metastore, clock, self._cold_reads, self.config.webhooks, self._descriptors
-        )
+        self._webhooks = module.WebhookDelivery(topics, self._metastore, clock, self.config.webhooks, self._descriptors)
         await self._webhooks.open()
 
     async def _open_event_files(self, topics: Topics, directory_id: bytes) -> LiveFiles | None:
@@ -222,7 +222,6 @@ class Node:
             topics,
             self._metastore,
             self.event_topics,
-            self._cold_reads,
         )
 
     def _build_keepers(self, topics: Topics, clock: Clock) -> Keepers:
@@ -258,12 +257,14 @@ class Node:
         from kwire.coordinator.web_groups import WebGroups, defaults_of
         from kwire.server.http import HttpServer
         from kwire.server.takeover import TakeOvers
+        from kwire.streams.local_commands import local_commands
         from kwire.web.groups.reports import GroupReports
         from kwire.web.memory import HttpMemory
         from kwire.web.page_turns import PageTurns
         from kwire.web.services import WebServices
 
         topics, groups, clock = services.topics, services.groups, services.clock
+        webhooks = self._webhooks.webhooks if self._webhooks is not None else None
         stream_metrics = StreamMetrics()
         web = WebServices(
             topics,
@@ -279,7 +280,6 @@ class Node:
             self.config,
             web_groups=WebGroups(groups, definitions, topics, clock, defaults_of(self.config.rest_groups)),
             clock=clock,
-            reads=self._cold_reads,
             rooms=rooms,
             subscriptions=self._subscriptions,
             publisher=Publisher(clock, asyncio.get_running_loop().call_soon),
@@ -294,7 +294,8 @@ class Node:
             transactions=services.transactions,
             event_store=self.event_store,
             event_topics=self.event_topics,
-            webhooks=self._webhooks.webhooks if self._webhooks is not None else None,
+            commands=local_commands(topics, self.event_store, self.event_topics, rooms, webhooks),
+            webhook_statistics=webhooks.statistics if webhooks is not None else None,
             event_files=self.event_files.sink if self.event_files is not None else None,
             descriptors=self._descriptors,
         )
@@ -311,7 +312,7 @@ class Node:
         from kwire.broker.subscriptions import Subscriptions
 
         loop, config = asyncio.get_running_loop(), self.config
-        subscriptions = Subscriptions(clock, loop.call_soon, loop.call_later, self._cold_reads, config.rooms)
+        subscriptions = Subscriptions(clock, loop.call_soon, loop.call_later, config.rooms)
         rooms = Rooms(topics, config.rooms, subscriptions, is_delete_allowed=config.topics.is_delete_allowed)
 
         def is_in_use(topic: str) -> bool:
@@ -413,7 +414,14 @@ class Node:
             self._configs = DynamicConfigs(self._metastore, self.config)
             self._store.cordoned_dirs = self._configs.config.log.cordoned_dirs
             topics = Topics(
-                self._metastore, self._store, self._configs.config, clock, leader_epoch, self._syncs, self._lanes
+                self._metastore,
+                self._store,
+                self._configs.config,
+                clock,
+                leader_epoch,
+                self._syncs,
+                self._lanes,
+                partial(LocalLog, self._cold_reads),
             )
             await check_folders(topics, self._store, starts_empty=starts_empty)
         except BaseException:

@@ -33,6 +33,7 @@ from kwire.broker.offset_marks import OffsetMarks
 from kwire.broker.partition import UNKNOWN_EPOCH, Partition, Syncs
 from kwire.broker.partition.opening import cut_damaged_end, open_log
 from kwire.broker.topic_names import check_name, check_partition_count
+from kwire.broker.topic_streams import OpenStream, TopicStreams
 from kwire.clock import Clock
 from kwire.config import Config, InvalidConfig
 from kwire.disk_lanes import DiskLanes
@@ -71,15 +72,16 @@ SHARED_SETTINGS_MAX = 1000
 _INTERNAL_LOOKS = {look(name): name for name in INTERNAL_TOPICS}
 
 
-class Topic:
+class Topic(TopicStreams):
     """A live topic: its partitions, and its settings with everything parsed. `facts` are those of the catalogue.
 
     It lives as long as somebody holds it or one of its partitions; an open log does. So there is never a second one.
     """
 
-    __slots__ = ("__weakref__", "facts", "is_hidden", "is_internal", "name", "partitions", "settings", "topic_id")
+    __slots__ = ("__weakref__", "facts", "is_hidden", "is_internal", "name", "settings")
 
-    def __init__(self, facts: TopicFacts, settings: TopicSettings) -> None:
+    def __init__(self, facts: TopicFacts, settings: TopicSettings, open_stream: OpenStream) -> None:
+        super().__init__(open_stream)
         self.facts = facts
         self.name = facts.name
         self.topic_id = facts.topic_id
@@ -125,10 +127,12 @@ class Topics:
         leader_epoch: int,
         syncs: Syncs,
         lanes: DiskLanes,
+        open_stream: OpenStream,
     ) -> None:
         self._store = store
         self.lanes = lanes
         self._syncs = syncs
+        self._open_stream = open_stream
         self._config = config
         self._clock = clock
         self._shared_settings: dict[frozenset[tuple[str, str]], TopicSettings] = {}
@@ -507,7 +511,7 @@ class Topics:
     # --- live objects
 
     def _bring_up(self, facts: TopicFacts) -> Topic:
-        topic = Topic(facts, self._settings(facts.configs))
+        topic = Topic(facts, self._settings(facts.configs), self._open_stream)
         self._add_partitions(topic)
         self._live[topic.name] = self._live_by_id[topic.topic_id] = topic
         return topic

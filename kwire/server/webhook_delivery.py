@@ -6,7 +6,6 @@ Loaded late: aiohttp takes longer to load than everything else, and Kafka client
 import asyncio
 from functools import partial
 
-from kwire.broker.cold_reads import ColdReads
 from kwire.broker.events.publishing import Publisher
 from kwire.broker.topics import Topics
 from kwire.broker.webhooks.audit import AuditTopic
@@ -27,7 +26,6 @@ class WebhookDelivery:
         topics: Topics,
         metastore: MetaStore,
         clock: Clock,
-        cold_reads: ColdReads,
         config: WebhooksConfig,
         descriptors: Descriptors,
     ) -> None:
@@ -44,7 +42,6 @@ class WebhookDelivery:
             topics=topics,
             metastore=metastore,
             clock=clock,
-            cold_reads=cold_reads,
             send=self._sender.send,
             config=config,
             audit=self._audit,

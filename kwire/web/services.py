@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kwire.broker.cold_reads import ColdReads
 from kwire.broker.events.partitioning import Partitioner
 from kwire.broker.events.publishing import Publisher
 from kwire.broker.fetch_sessions import FetchSessions
@@ -16,13 +15,14 @@ from kwire.broker.store.files.sink import EventFiles
 from kwire.broker.stored_sizes import StoredSizes
 from kwire.broker.subscriptions import Subscriptions
 from kwire.broker.topics import Topics
-from kwire.broker.webhooks.webhooks import Webhooks
+from kwire.broker.webhooks.webhooks import WebhookStatistics
 from kwire.clock import Clock
 from kwire.config import Config
 from kwire.coordinator.transaction.coordinator import TransactionCoordinator
 from kwire.coordinator.web_groups import WebGroups
 from kwire.descriptors import Descriptors
 from kwire.metrics import HttpMetrics, LoopMetrics, ServerMetrics, StreamMetrics
+from kwire.streams.commands import Commands
 from kwire.web.groups.reports import GroupReports
 from kwire.web.memory import HttpMemory
 from kwire.web.page_turns import PageTurns
@@ -46,7 +46,6 @@ class WebServices:
     config: Config
     web_groups: WebGroups
     clock: Clock
-    reads: ColdReads
     rooms: Rooms
     publisher: Publisher
     subscriptions: Subscriptions
@@ -59,7 +58,8 @@ class WebServices:
     transactions: TransactionCoordinator
     event_store: EventStore
     event_topics: EventTopics
+    commands: Commands
     # None where they are not served.
-    webhooks: Webhooks | None
+    webhook_statistics: Callable[[], WebhookStatistics] | None
     event_files: EventFiles | None
     descriptors: Descriptors

@@ -10,15 +10,13 @@ from typing import NamedTuple, Protocol
 
 from aiohttp import web
 
-from kwire.broker.events.reading import newest_offset
-from kwire.broker.partition import Partition
 from kwire.broker.subscriptions import FROM_OLDEST, Sink, Start, SubscribeOptions, Subscription, SubscriptionFacts
 from kwire.broker.subscriptions.marks import RETENTION, Closed, Gap, Mark
 from kwire.broker.subscriptions.portions import Encoding, Portion
 from kwire.broker.subscriptions.readers import OpenReader
 from kwire.broker.subscriptions.start import StartKind
-from kwire.broker.topics import Topic
 from kwire.errors import OffsetOutOfRange, RoomNotFound, StreamError
+from kwire.streams.log import StreamLog
 from kwire.web.bodies import query_of
 from kwire.web.route import EVENT_STREAM
 from kwire.web.services import WebServices
@@ -48,8 +46,7 @@ class Source(NamedTuple):
     """What is subscribed to, and how it is read and shown. `missing` makes the error for a log that is gone."""
 
     name: str
-    topic: Topic
-    partition: Partition
+    log: StreamLog
     open_reader: OpenReader
     sse: StreamForm
     ndjson: StreamForm
@@ -163,9 +160,7 @@ async def _subscribed(
     services: WebServices, source: Source, start: Start, sink: Sink, options: SubscribeOptions
 ) -> Subscription:
     try:
-        return await services.subscriptions.subscribe(
-            source.name, source.topic, source.partition, start, sink, options, source.open_reader
-        )
+        return await services.subscriptions.subscribe(source.name, source.log, start, sink, options, source.open_reader)
     except RoomNotFound:
         raise source.missing(source.name) from None
 
@@ -177,7 +172,7 @@ async def _resumed(
     gap = None
     # A reader that asked for a place beyond the head was given an id below that place.
     is_before_start = start.kind is StartKind.OFFSET and last_id < start.value
-    if last_id <= newest_offset(source.partition) or is_before_start:
+    if last_id <= source.log.bounds().newest or is_before_start:
         try:
             subscription = await _subscribed(services, source, Start.at(last_id + 1), sink, options)
             return subscription, subscription.facts, None

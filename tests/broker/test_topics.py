@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import gc
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from kwire.broker.topic_names import NAME_LENGTH_MAX, PARTITIONS_MAX
 from kwire.broker.topics import OFFSETS_TOPIC, NewTopic, Topics
 from kwire.errors import ErrorCode, KafkaError
 from kwire.metastore import Change
+from kwire.streams.local import LocalLog
 from storage.batch import check_batch
 from storage.errors import StorageError
 from storage.format import CREATE_TIME, LOG_APPEND_TIME
@@ -442,7 +444,16 @@ async def test_stored_setting_that_cannot_be_is_named_at_the_start(node: QuietNo
     value = {"id": bytes(16).hex(), "partitions": 1, "configs": {"segment.bytes": "1000"}}
     await node.metastore.commit([Change("topics/spoilt", value, 0)])
     with pytest.raises(ValueError, match=r"topic spoilt .*1000 for configuration segment\.bytes"):
-        Topics(node.metastore, node.store, node.config, node.clock, 1, SyncAtOnce(node.files), node.lanes)
+        Topics(
+            node.metastore,
+            node.store,
+            node.config,
+            node.clock,
+            1,
+            SyncAtOnce(node.files),
+            node.lanes,
+            partial(LocalLog, node.cold_reads),
+        )
 
 
 @in_loop

@@ -34,15 +34,15 @@ async def test_a_group_is_used_from_beginning_to_end(tmp_path: Path) -> None:
     with QuietNode(tmp_path) as node:
         topic = await node.create("events", 4)
         publisher = Publisher(node.clock, asyncio.get_running_loop().call_soon)
-        for index, partition in enumerate(topic.partitions):
+        for index in range(4):
             event = NewEvent("made", b"%d" % index)
-            await publisher.publish_and_wait(partition, b"/topics/events", [event] * (index + 1))
+            await publisher.publish_and_wait(topic.stream(index), b"/topics/events", [event] * (index + 1))
         groups = node.web_groups
         await groups.create("processors", "events", partition_count=4)
         joined = await groups.join("processors")
         assert joined.partitions == [0, 1, 2, 3]
         for index in await partitions(groups, "processors", joined.member_id):
-            events = await read_events(topic.partitions[index], 0, 100, node.cold_reads)
+            events = await read_events(topic.stream(index), 0, 100)
             assert [one.data for one in events] == [b"%d" % index] * (index + 1)
             await groups.commit("processors", [(index, events[-1].offset + 1)])
         assert await groups.committed("processors", [0, 1, 2, 3]) == [1, 2, 3, 4]

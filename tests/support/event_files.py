@@ -31,7 +31,6 @@ def sink_of(node: QuietNode, directory: Path, **more: Any) -> EventFiles:
         "owner": OWNER,
         "topics": node.topics,
         "schemas_of": no_schemas,
-        "cold_reads": node.cold_reads,
         "files": UnsyncedFiles(),
         "run": run_here,
         **more,

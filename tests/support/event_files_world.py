@@ -100,7 +100,7 @@ class FilesWorld:
         with suppress(asyncio.CancelledError, Crashed):
             await sink._task
         for cursor in sink._cursors.values():
-            cursor.partition.unwatch(sink._rose)
+            cursor.log.unwatch(sink._rose)
 
     def crash(self, *, is_power_cut: bool) -> None:
         self.crash_count += 1

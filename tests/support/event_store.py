@@ -4,10 +4,12 @@ import json
 from collections.abc import Sequence
 
 from kwire.broker.events.event import Event
-from kwire.broker.events.reading import EventReader, NeedsDisk
+from kwire.broker.events.reading import EventReader
 from kwire.broker.partition import Partition
 from kwire.broker.store.event_store import EventDraft, EventStore
 from kwire.broker.topics import Topic, Topics
+from kwire.streams.log import NotReady
+from tests.support.events import stream_of, wait_here
 
 PORTIONS_MAX = 10_000
 
@@ -24,7 +26,7 @@ def drafts(*asked: tuple[str, object]) -> list[EventDraft]:
 def events_of(topic: Topic) -> list[Event]:
     """All that can be read of a topic."""
     partition = topic.partitions[0]
-    return _all(EventReader(partition, partition.log_start_offset))
+    return _all(EventReader(stream_of(partition), partition.log_start_offset))
 
 
 def payloads_of(topic: Topic) -> list[object]:
@@ -35,7 +37,7 @@ def all_events(store: EventStore, topics: Topics, position: int | None = None) -
     """All that can be read of the journal, in its order."""
     journal = journal_of(topics)
     start = journal.log_start_offset if position is None else position
-    return _all(store.global_reader(journal, start))
+    return _all(store.global_reader(stream_of(journal), start))
 
 
 def journal_of(topics: Topics) -> Partition:
@@ -47,9 +49,9 @@ def journal_of(topics: Topics) -> Partition:
 def _all(reader: object) -> list[Event]:
     found: list[Event] = []
     for _ in range(PORTIONS_MAX):
-        portion: Sequence[Event] | NeedsDisk = reader.read()  # type: ignore[attr-defined]
-        if isinstance(portion, NeedsDisk):
-            portion.warm_up()
+        portion: Sequence[Event] | NotReady = reader.read()  # type: ignore[attr-defined]
+        if isinstance(portion, NotReady):
+            wait_here(portion)
         elif not portion:
             return found
         else:

@@ -24,6 +24,7 @@ from kwire.config import load
 from kwire.disk_lanes import DiskLanes
 from kwire.errors import KafkaError, StreamError
 from kwire.metastore import EmbeddedMetaStore
+from kwire.streams.local import LocalLog
 from storage.batch import Record, build_batch, check_batch
 from storage.directories import LogDirectories
 from storage.errors import StorageError
@@ -32,6 +33,7 @@ from storage.segment import LogSegment
 from storage.syncing import sync_all
 from tests.support.clock import ManualClock
 from tests.support.event_store import all_events, events_of
+from tests.support.events import ReadsHere
 from tests.support.partition_log import log_of
 from tests.support.simulated_disk import Crashed, SimulatedDisk, SimulatedFiles
 
@@ -164,7 +166,16 @@ class EventWorld:
             Journal.open(f"{DATA_DIR}/metastore.journal", self.files), self.lanes.metadata
         )
         self.syncs = SomeSyncs(self)
-        self.topics = Topics(self.metastore, self.store, self.config, ManualClock(), self.life, self.syncs, self.lanes)
+        self.topics = Topics(
+            self.metastore,
+            self.store,
+            self.config,
+            ManualClock(),
+            self.life,
+            self.syncs,
+            self.lanes,
+            partial(LocalLog, ReadsHere()),
+        )
         check = self.store.check(self.topics.catalogue.folder_ids(), self.topics.deletion_notes.all())
         assert not check.report.unknown
         check.settle(is_all_online=True)

@@ -1,13 +1,16 @@
-"""A partition without a node, a loop turn that ends when a test says so, and events to put there."""
+"""A partition without a node, its log, a loop turn that ends when a test says so, and events to put there."""
 
 from collections.abc import Callable
 from pathlib import Path
 
+from kwire.broker.cold_reads import ColdReads
 from kwire.broker.events.event import Event, NewEvent
 from kwire.broker.events.publishing import Outcome, Published, Publisher
-from kwire.broker.events.reading import EventReader, NeedsDisk
+from kwire.broker.events.reading import EventReader
 from kwire.broker.partition import Partition, Syncs
 from kwire.config import load
+from kwire.streams.local import LocalLog
+from kwire.streams.log import NotReady, StreamLog
 from kwire.topic_config import settings_for
 from storage.batch import check_batch
 from storage.files import Files
@@ -17,6 +20,7 @@ from tests.support.batches import UnsyncedFiles, make_log
 from tests.support.clock import ManualClock
 
 SOURCE = b"/rooms/lobby"
+TOPIC_ID = bytes(range(16))
 READS_MAX = 100_000
 
 
@@ -68,6 +72,19 @@ def lone_partition(
     return Partition("lobby", 0, 0, settings, ManualClock(), lambda _: log, syncs or SyncNow(files))
 
 
+class ReadsHere(ColdReads):
+    """Threads that wait for the disk, replaced by the caller itself."""
+
+    def begin(self, warm_up: Callable[[], None], done: Callable[[BaseException | None], None]) -> None:
+        warm_up()
+        done(None)
+
+
+def stream_of(partition: Partition, cold_reads: ColdReads | None = None) -> StreamLog:
+    """The log of a partition; another object at each call."""
+    return LocalLog(cold_reads or ReadsHere(), partition, TOPIC_ID)
+
+
 class Turns:
     """What the event loop does for a publisher: `end` is the end of a turn."""
 
@@ -91,9 +108,16 @@ class Publishing:
         self.clock = ManualClock()
         self.publisher = Publisher(self.clock, self.turns.call_soon)
         self.outcomes: list[Outcome] = []
+        self._logs: dict[Partition, StreamLog] = {}
+
+    def log_of(self, partition: Partition) -> StreamLog:
+        """The same object for the same partition, so that calls share a batch."""
+        if partition not in self._logs:
+            self._logs[partition] = stream_of(partition)
+        return self._logs[partition]
 
     def publish(self, partition: Partition, *events: NewEvent) -> None:
-        self.publisher.publish(partition, SOURCE, events, self.note)
+        self.publisher.publish(self.log_of(partition), SOURCE, events, self.note)
 
     def note(self, outcome: Outcome) -> None:
         self.outcomes.append(outcome)
@@ -117,15 +141,22 @@ def append(partition: Partition, batch: bytearray | memoryview) -> int:
     return partition.append(view, check_batch(view)).base_offset
 
 
+def wait_here(wait: NotReady) -> None:
+    """Do what a read of a log of `stream_of` waits for."""
+    errors: list[BaseException | None] = []
+    wait.begin(errors.append)
+    assert errors == [None]
+
+
 def read_all(
-    reader: EventReader, count_max: int = 500, bytes_max: int = 1024 * 1024, needs: list[NeedsDisk] | None = None
+    reader: EventReader, count_max: int = 500, bytes_max: int = 1024 * 1024, needs: list[NotReady] | None = None
 ) -> list[Event]:
     """Every event up to the head, in portions; what needs a thread is done here and noted in `needs`."""
     events: list[Event] = []
     for _ in range(READS_MAX):
         portion = reader.read(count_max, bytes_max)
-        if isinstance(portion, NeedsDisk):
-            portion.warm_up()
+        if isinstance(portion, NotReady):
+            wait_here(portion)
             if needs is not None:
                 needs.append(portion)
             continue

@@ -38,8 +38,7 @@ class Everything(Listening):
         sink = sink or RecordingSink()
         subscription = await self.subscriptions.subscribe(
             EVENTS_TOPIC,
-            self.journal,
-            self.journal.partitions[0],
+            self.journal.stream(),
             start,
             sink,
             SubscribeOptions(**options),  # type: ignore[arg-type]

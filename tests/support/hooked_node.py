@@ -73,7 +73,6 @@ class Hooked:
             topics=node.topics,
             metastore=node.metastore,
             clock=node.clock,
-            cold_reads=node.cold_reads,
             send=receiver.send,
             config=node.config.webhooks._replace(**given),
             audit=self.audit,

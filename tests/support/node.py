@@ -12,6 +12,7 @@ import gc
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ParamSpec, Self
@@ -46,11 +47,12 @@ from kwire.coordinator.transaction.coordinator import TransactionCoordinator
 from kwire.coordinator.transaction.marker_writing import Markers
 from kwire.coordinator.transaction.settings import TransactionSettings
 from kwire.coordinator.web_groups import WebGroups
-from kwire.disk_lanes import DiskLanes
+from kwire.disk_lanes import DiskLanes, Lane
 from kwire.handlers import HANDLERS
 from kwire.handlers.context import Context, Held, NodeFacts, Services
 from kwire.metastore import EmbeddedMetaStore
 from kwire.node import Node
+from kwire.streams.local import LocalLog
 from kwire.wire.codec import decode_message, encode_message
 from kwire.wire.schema import Api, message_of
 from storage.batch import BatchHeader
@@ -144,8 +146,10 @@ class QuietNode:
         files: Files | None = None,
         syncs: Syncs | None = None,
         more_dirs: Sequence[Path] = (),
+        new_cold_reads: Callable[[Lane], ColdReads] = ColdReads,
     ) -> None:
         """`directory` has the journal; partitions may be in `more_dirs` too."""
+        self._new_cold_reads = new_cold_reads
         self.directory = directory
         self.clock = ManualClock()
         self.files = files or UnsyncedFiles()
@@ -170,8 +174,16 @@ class QuietNode:
         journal = Journal.open(str(self.directory / "metastore.journal"), self.files)
         self.metastore = EmbeddedMetaStore(journal, self.lanes.metadata)
         self.configs = DynamicConfigs(self.metastore, self.config)
+        self.cold_reads = self._new_cold_reads(self.lanes.read)
         self.topics = Topics(
-            self.metastore, self.store, self.configs.config, self.clock, self._starts, self._syncs, self.lanes
+            self.metastore,
+            self.store,
+            self.configs.config,
+            self.clock,
+            self._starts,
+            self._syncs,
+            self.lanes,
+            partial(LocalLog, self.cold_reads),
         )
         self.configs.listen(self.topics.reconfigure)
         self.definitions = GroupDefinitions(self.metastore)
@@ -198,7 +210,6 @@ class QuietNode:
             coordinator_epoch=self._starts,
         )
         self.web_groups = WebGroups(self.groups, self.definitions, self.topics, self.clock)
-        self.cold_reads = ColdReads(self.lanes.read)
         self.store.cordoned_dirs = self.configs.config.log.cordoned_dirs
         self.moves = Moves(self.topics, self.store, self.configs.config.log.move_bytes_per_second_max)
         self.services = Services(

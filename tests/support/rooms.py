@@ -4,9 +4,9 @@ import asyncio
 from collections import Counter
 from pathlib import Path
 
-from kwire.broker.partition import Partition
 from kwire.broker.rooms.cleanup import RoomCleanup
 from kwire.broker.rooms.rooms import Room, Rooms
+from kwire.streams.log import StreamLog
 from storage.batch import check_batch
 from tests.support.batches import make_batch
 from tests.support.node import QuietNode
@@ -16,16 +16,16 @@ class CountedSubscribers:
     """Who reads along, as the test says."""
 
     def __init__(self) -> None:
-        self._counts: Counter[Partition] = Counter()
+        self._counts: Counter[StreamLog] = Counter()
 
-    def count_of(self, partition: Partition) -> int:
-        return self._counts[partition]
+    def count_of(self, log: StreamLog) -> int:
+        return self._counts[log]
 
-    def come(self, partition: Partition) -> None:
-        self._counts[partition] += 1
+    def come(self, log: StreamLog) -> None:
+        self._counts[log] += 1
 
-    def go(self, partition: Partition) -> None:
-        self._counts[partition] -= 1
+    def go(self, log: StreamLog) -> None:
+        self._counts[log] -= 1
 
 
 class RoomsNode(QuietNode):
@@ -64,4 +64,4 @@ class RoomsNode(QuietNode):
 
 def add_events(room: Room, count: int = 1, timestamp_ms: int = 1_700_000_000_000) -> None:
     batch = make_batch(count, timestamp_ms=timestamp_ms)
-    room.partition.append(batch, check_batch(batch))
+    room.topic.partitions[0].append(batch, check_batch(batch))

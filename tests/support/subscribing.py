@@ -142,17 +142,14 @@ class Listening:
     """A quiet node with one room, and everything that subscriptions need."""
 
     def __init__(self, directory: Path, **settings: object) -> None:
-        self.node = QuietNode(directory)
+        self.disk = SlowDisk()
+        self.node = QuietNode(directory, new_cold_reads=lambda lane: self.disk)
         self.clock = self.node.clock
         self.loop = ManualLoop(self.clock)
-        self.disk = SlowDisk()
         self.settings = rooms_settings(self.node, **settings)
-        self.subscriptions = Subscriptions(
-            self.clock, self.loop.call_soon, self.loop.call_later, self.disk, self.settings
-        )
+        self.subscriptions = Subscriptions(self.clock, self.loop.call_soon, self.loop.call_later, self.settings)
 
     def close(self) -> None:
-        self.disk.close()
         self.node.close()
 
     async def room(self, name: str = "room", **configs: str) -> Topic:
@@ -168,7 +165,7 @@ class Listening:
         """A subscription that has begun; nothing has been sent yet."""
         sink = sink or RecordingSink()
         subscription = await self.subscriptions.subscribe(
-            topic.name, topic, topic.partitions[0], start, sink, options or SubscribeOptions()
+            topic.name, topic.stream(), start, sink, options or SubscribeOptions()
         )
         subscription.begin()
         return subscription, sink

@@ -33,6 +33,7 @@ from kwire.handlers import HANDLERS
 from kwire.metrics import LATENCY_BOUNDS, HttpMetrics, LoopMetrics, ServerMetrics, StreamMetrics
 from kwire.node import Node
 from kwire.server.takeover import TakeOvers
+from kwire.streams.local_commands import local_commands
 from kwire.web import metrics as page
 from kwire.web.groups.reports import GroupReports
 from kwire.web.memory import HttpMemory
@@ -211,7 +212,8 @@ async def collected(node: QuietNode, server_metrics: ServerMetrics | None = None
     sessions = node.services.fetch_sessions
     groups = GroupReports(node.groups, Lags(node.topics, node.store, node.files, node.cold_reads, node.clock))
     loop, stream_metrics = asyncio.get_running_loop(), StreamMetrics()
-    subscriptions = Subscriptions(node.clock, loop.call_soon, loop.call_later, node.cold_reads, node.config.rooms)
+    subscriptions = Subscriptions(node.clock, loop.call_soon, loop.call_later, node.config.rooms)
+    rooms = Rooms(node.topics, node.config.rooms, subscriptions)
     services = WebServices(
         node.topics,
         groups,
@@ -226,8 +228,7 @@ async def collected(node: QuietNode, server_metrics: ServerMetrics | None = None
         node.config,
         WebGroups(node.groups, GroupDefinitions(node.metastore), node.topics, node.clock),
         node.clock,
-        node.cold_reads,
-        Rooms(node.topics, node.config.rooms, subscriptions),
+        rooms,
         Publisher(node.clock, loop.call_soon),
         subscriptions,
         Partitioner(),
@@ -239,7 +240,8 @@ async def collected(node: QuietNode, server_metrics: ServerMetrics | None = None
         transactions=node.transactions,
         event_store=node.event_store,
         event_topics=node.event_topics,
-        webhooks=None,
+        commands=local_commands(node.topics, node.event_store, node.event_topics, rooms, None),
+        webhook_statistics=None,
         event_files=None,
         descriptors=Descriptors(current_limit(), node.config.log.open_max),
     )

@@ -7,7 +7,7 @@ from storage.transactions import AbortedTransaction
 
 
 class AbortedBatches:
-    """What `Partition.read_committed` told of one read. Batches are asked about in the order of the log."""
+    """The aborted transactions of one read. Batches are asked about in the order of the log."""
 
     __slots__ = ("_by_producer",)
 

@@ -1,8 +1,8 @@
-"""Publishing: events on their way into a partition.
+"""Publishing: events on their way into a log.
 
-What is published in one turn of the event loop for one partition becomes one batch, so a thousand clients that publish
-one event each cost about as much as one that publishes a thousand. The events of one call stay together: they are
-stored in order and one behind the other, or not at all.
+What is published in one turn of the event loop for one log becomes one batch, so a thousand clients that publish one
+event each cost about as much as one that publishes a thousand. The events of one call stay together: they are stored in
+order, at consecutive offsets, or not at all.
 """
 
 import asyncio
@@ -13,14 +13,12 @@ from typing import NamedTuple
 
 from kwire.broker.batch_validation import RECORDS_VALIDATED_MAX
 from kwire.broker.events.event import Envelope, NewEvent
-from kwire.broker.partition import Partition, code_of
 from kwire.clock import Clock
-from kwire.errors import ErrorCode, EventTooLarge, InvalidEvent, KafkaError, StreamError, as_value
+from kwire.errors import ErrorCode, EventTooLarge, InvalidEvent, KafkaError, StreamError
+from kwire.streams.log import StreamLog
 from storage.batch_writing import batch_bytes_max, batch_of_tails
-from storage.errors import StorageError
-from storage.log import Appended
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # Calls share a batch up to so many events: readers take it in portions anyway, and a late call need not wait for more.
 SHARED_EVENTS_MAX = 1000
@@ -57,7 +55,7 @@ class _Call:
 
 
 class _Turn:
-    """What was published for one partition in this turn of the loop."""
+    """What was published for one log in this turn of the loop."""
 
     __slots__ = ("calls", "now_ms")
 
@@ -76,42 +74,40 @@ class Publisher:
     def __init__(self, clock: Clock, call_soon: CallSoon) -> None:
         self._clock = clock
         self._call_soon = call_soon
-        self._turns: dict[Partition, _Turn] = {}
+        self._turns: dict[StreamLog, _Turn] = {}
         # By source: the rooms that were published to lately.
         self._envelopes: dict[bytes, Envelope] = {}
         # Of this run alone, so no id has to be remembered to be unique; the dash keeps them apart from evt_<offset>.
         self._id_prefix = f"evt_{os.urandom(8).hex()}-"
         self._id_number = 0
 
-    def publish(self, partition: Partition, source: bytes, events: Sequence[NewEvent], done: Done) -> None:
+    def publish(self, log: StreamLog, source: bytes, events: Sequence[NewEvent], done: Done) -> None:
         """Store all events or none, and call `done` when they are as durable as the topic promises, or refused.
 
         `done` is never called before this returns. It may publish again.
         """
-        turn = self._turns.get(partition)
+        turn = self._turns.get(log)
         if turn is None:
             if not self._turns:
                 self._call_soon(self._flush)
-            turn = self._turns[partition] = _Turn(self._clock.now_ms())
+            turn = self._turns[log] = _Turn(self._clock.now_ms())
         try:
-            call = self._encode(turn, partition, source, events, done)
+            call = self._encode(turn, log, source, events, done)
         except StreamError as error:
             self._call_soon(done, error)
             return
         turn.calls.append(call)
 
-    async def publish_and_wait(self, partition: Partition, source: bytes, events: Sequence[NewEvent]) -> Published:
-        """The same for those who can wait; raises what `publish` hands to `done`."""
+    async def publish_and_wait(self, log: StreamLog, source: bytes, events: Sequence[NewEvent]) -> Published:
+        """The same as a coroutine; raises what `publish` passes to `done`."""
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        self.publish(partition, source, events, lambda outcome: None if future.done() else future.set_result(outcome))
+        self.publish(log, source, events, lambda outcome: None if future.done() else future.set_result(outcome))
         outcome = await future
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
 
-    def _encode(
-        self, turn: _Turn, partition: Partition, source: bytes, events: Sequence[NewEvent], done: Done
-    ) -> _Call:
+    def _encode(self, turn: _Turn, log: StreamLog, source: bytes, events: Sequence[NewEvent], done: Done) -> _Call:
         if not events:
             raise InvalidEvent("there is no event")
         if len(events) > RECORDS_VALIDATED_MAX:
@@ -120,7 +116,7 @@ class Publisher:
         tails: list[bytes] = []
         event_ids: list[str] = []
         tails_bytes = 0
-        limit = partition.settings.max_message_bytes
+        limit = log.max_batch_bytes
         prefix, number = self._id_prefix, self._id_number
         for event in events:
             event_id = event.event_id
@@ -151,44 +147,27 @@ class Publisher:
 
     def _flush(self) -> None:
         turns, self._turns = self._turns, {}
-        for partition, turn in turns.items():
-            for calls in _shared(turn.calls, partition.settings.max_message_bytes):
-                self._append(partition, calls, turn.now_ms)
+        for log, turn in turns.items():
+            for calls in _shared(turn.calls, log.max_batch_bytes):
+                self._append(log, calls, turn.now_ms)
 
-    def _append(self, partition: Partition, calls: Sequence[_Call], now_ms: int) -> None:
+    def _append(self, log: StreamLog, calls: Sequence[_Call], now_ms: int) -> None:
         """Store these calls as one batch; if one of them is at fault, each as a batch of its own."""
         tails = calls[0].tails if len(calls) == 1 else [tail for call in calls for tail in call.tails]
-        batch, header = batch_of_tails(tails, now_ms)
-        appended: Appended | KafkaError
-        try:
-            appended = partition.append(batch, header)
-        except StorageError as error:
-            appended = KafkaError(code_of(error), str(error))
-        except KafkaError as error:
-            appended = as_value(error)
-        except Exception as error:  # of others that wait for the same log, say: nobody may wait for an answer for ever
-            log.exception("events could not be appended to %s", partition.topic_name)
-            appended = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{type(error).__name__}: {error}")
-        if isinstance(appended, KafkaError):
-            self._refuse(partition, calls, now_ms, appended)
-            return
-        offset = appended.base_offset
 
-        def on_reached(error: KafkaError | None) -> None:
-            first = offset
-            for call in calls:
-                _tell(call.done, error or Published(first, call.event_ids))
-                first += len(call.tails)
+        def appended(outcome: int | KafkaError) -> None:
+            if not isinstance(outcome, KafkaError):
+                for call in calls:
+                    _finish(call.done, Published(outcome, call.event_ids))
+                    outcome += len(call.tails)
+            elif len(calls) > 1 and outcome.code in _FAULTS_OF_ONE:
+                for call in calls:
+                    self._append(log, [call], now_ms)
+            else:
+                for call in calls:
+                    _finish(call.done, outcome)
 
-        partition.on_reached(appended.last_offset + 1, on_reached)
-
-    def _refuse(self, partition: Partition, calls: Sequence[_Call], now_ms: int, error: KafkaError) -> None:
-        if len(calls) > 1 and error.code in _FAULTS_OF_ONE:
-            for call in calls:
-                self._append(partition, [call], now_ms)
-            return
-        for call in calls:
-            _tell(call.done, error)
+        log.append(*batch_of_tails(tails, now_ms), appended)
 
 
 def _shared(calls: Sequence[_Call], bytes_max: int) -> list[list[_Call]]:
@@ -205,8 +184,8 @@ def _shared(calls: Sequence[_Call], bytes_max: int) -> list[list[_Call]]:
     return groups
 
 
-def _tell(done: Done, outcome: Outcome) -> None:
+def _finish(done: Done, outcome: Outcome) -> None:
     try:
         done(outcome)
-    except Exception:  # the others that share its batch want to know too
-        log.exception("a publisher could not be told")
+    except Exception:  # the other calls that share its batch have to be answered too
+        logger.exception("the callback of a published event failed")

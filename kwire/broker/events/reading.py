@@ -1,30 +1,27 @@
-"""Reading a partition as events: a cursor that takes portions, and what is built on it.
+"""Reading a log as events: a cursor that takes portions, and what is built on it.
 
-A portion is bounded in events and bytes, also inside one large batch, so no read holds the loop for long. What would
-wait for the disk, or would take long to unfold, is handed back as `NeedsDisk`: a thread runs it, then the same read is
-made again. A large compressed batch, or one of very many records, is read through a window that a thread cuts
-(`windows`).
+A portion is bounded in events and bytes, also inside one large batch, so no read holds the loop for long. A read that
+has to wait for the log, or for a batch that takes long to decompress, returns `NotReady`. A large compressed batch, or
+one of very many records, is read through a window that a thread cuts (`windows`).
 
-Events are committed data: nothing at or above the last stable offset is ever read, and what a transaction left that was
-aborted is passed over like its marker. Both have offsets, but there are no events at them, and no gap is told.
+Events are committed data: the records of aborted transactions are passed over like the markers. Both have offsets, but
+there are no events at them, and no gap is reported.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple
 
-from kwire.broker.cold_reads import ColdReads
 from kwire.broker.damage_report import report_unreadable
 from kwire.broker.events.aborted import AbortedBatches
 from kwire.broker.events.decoding import BatchCursor
 from kwire.broker.events.event import Event
 from kwire.broker.events.windows import Window, window_at
-from kwire.broker.partition import Partition, code_of
 from kwire.errors import ErrorCode, KafkaError, OffsetOutOfRange
+from kwire.streams.log import NEXT_TURN, NotReady, StreamLog, StreamRead, Unreadable
 from storage.batch import BatchHeader, is_intact, parse_header
-from storage.errors import BudgetExceeded, CorruptBatch, LogClosed, QuarantinedRange, StorageError
+from storage.errors import BudgetExceeded, CorruptBatch, StorageError, UnsupportedCompression
 from storage.format import (
     COMPRESSION_MASK,
     CONTROL_BIT,
@@ -33,8 +30,6 @@ from storage.format import (
     MIN_BATCH_LENGTH,
     TRANSACTIONAL_BIT,
 )
-from storage.reads import LogRead
-from storage.transactions import AbortedTransaction
 
 PORTION_EVENTS = 500
 PORTION_BYTES = 1024 * 1024
@@ -47,8 +42,6 @@ READ_BYTES_MAX = 16 * 1024 * 1024
 # without a single event; then others get their turn.
 BATCHES_PER_READ = 2000
 VIEWS_PER_READ = 16
-# Under memory pressure pages may be gone again before they are read; after some tries the loop waits for them itself.
-WARM_UPS_MAX = 3
 # A compressed batch is unfolded on the loop if it is small, before and after; else by a thread.
 UNFOLDED_HERE_BYTES = 256 * 1024
 FOLDED_HERE_BYTES = 64 * 1024
@@ -64,79 +57,47 @@ _Place = tuple[int, int]
 _NOWHERE: _Place = (-1, -1)
 
 
-class NeedsDisk(NamedTuple):
-    """Nothing can be said before this has run, in a thread: read again then, and not before."""
-
-    warm_up: Callable[[], None]
-
-
-class Unreadable(KafkaError):
-    """The records from `from_offset` up to and without `to_offset` are damaged; a reader can go on behind them."""
-
-    def __init__(self, from_offset: int, to_offset: int, reason: str) -> None:
-        super().__init__(ErrorCode.CORRUPT_MESSAGE, f"offsets {from_offset}..{to_offset - 1} cannot be read: {reason}")
-        self.from_offset = from_offset
-        self.to_offset = to_offset
-
-
-def oldest_offset(partition: Partition) -> int:
-    """The first offset that can be read; that of the next event if there is none."""
-    _open(partition)
-    return partition.log_start_offset
-
-
-def newest_offset(partition: Partition) -> int:
-    """The last offset that can be read; one below the oldest if there is none.
-
-    Like every offset it may have no event, or none any more: a transaction ends with a marker.
-    """
-    _open(partition)
-    return partition.last_stable_offset - 1
-
-
 class EventReader:
-    """A cursor. `next_offset` is the event that comes next, or the first one behind it where some are gone."""
+    """A cursor. `next_offset` is the event that comes next, or the first one after it where some are gone."""
 
-    __slots__ = ("_cursor", "_partition", "_place", "_unfolded", "_warm_ups", "_window", "next_offset")
+    __slots__ = ("_cursor", "_log", "_place", "_unfolded", "_waits", "_window", "next_offset")
 
-    def __init__(self, partition: Partition, offset: int) -> None:
+    def __init__(self, log: StreamLog, offset: int) -> None:
         self.next_offset = offset
-        self._partition = partition
+        self._log = log
         # Where it stands inside a batch, and in which: compaction may put another one in its place.
         self._cursor = BatchCursor()
         self._place = _NOWHERE
         # The records of a compressed batch, or why there are none; and which of its records they are, if it is large.
         self._unfolded: tuple[_Place, bytes | StorageError] | None = None
         self._window: tuple[_Place, Window] | None = None
-        self._warm_ups = 0
+        # How often the log has answered the read that is being made with NotReady.
+        self._waits = 0
 
-    def read(self, count_max: int = PORTION_EVENTS, bytes_max: int = PORTION_BYTES) -> list[Event] | NeedsDisk:
+    def read(self, count_max: int = PORTION_EVENTS, bytes_max: int = PORTION_BYTES) -> list[Event] | NotReady:
         """The next events, at least one if there is one; none means that this is the head.
 
-        Raises OffsetOutOfRange when the log begins behind `next_offset`, Unreadable for damage (set `next_offset` to
-        its `to_offset` to go on), and KafkaError when the topic is deleted or the disk fails.
+        Raises OffsetOutOfRange when the log begins after `next_offset`, Unreadable for damage (set `next_offset` to its
+        `to_offset` to continue), and KafkaError when the log is gone or fails.
         """
-        # Whoever reads a room uses it, as Kafka's consumers do: it is not cleaned up.
-        self._partition.is_fetched = True
-        try:
-            events: list[Event] = []
-            batches = iter(range(BATCHES_PER_READ))
-            for _ in range(VIEWS_PER_READ):
-                found = self._find(min(bytes_max, VIEW_BYTES))
-                if isinstance(found, NeedsDisk):
-                    return found
-                if found is None:
-                    return events
-                needed = self._walk(*found, batches, events, count_max, bytes_max)
-                if needed is not None:
-                    return events or needed
-                if events:
-                    return events
-            return NeedsDisk(_nothing)
-        except QuarantinedRange as error:
-            raise Unreadable(self.next_offset, error.end_offset, "the bytes on disk are damaged") from None
-        except StorageError as error:
-            raise KafkaError(code_of(error), str(error)) from error
+        events: list[Event] = []
+        batches = iter(range(BATCHES_PER_READ))
+        for _ in range(VIEWS_PER_READ):
+            found = self._log.read(self.next_offset, min(bytes_max, VIEW_BYTES), self._waits)
+            if isinstance(found, NotReady):
+                self._waits += 1
+                return found
+            self._waits = 0
+            if not found.records:
+                # The committed end, or a gap before it.
+                self.next_offset = max(self.next_offset, found.next_offset)
+                return events
+            needed = self._walk(found, batches, events, count_max, bytes_max)
+            if needed is not None:
+                return events or needed
+            if events:
+                return events
+        return NEXT_TURN
 
     def put_down(self) -> None:
         """Nobody reads for a while: what was unfolded is let go of if it is large, and unfolded anew later."""
@@ -145,55 +106,19 @@ class EventReader:
             # They are unfolded anew from the next offset on.
             self._leave()
 
-    def _find(self, max_bytes: int) -> tuple[LogRead, list[AbortedTransaction]] | NeedsDisk | None:
-        """Batches from `next_offset` on that can be looked at without waiting; None at the head."""
-        partition = self._partition
-        if partition.is_closed:
-            raise LogClosed("the topic is deleted")
-        offset = self.next_offset
-        if offset < partition.log_start_offset:
-            raise OffsetOutOfRange(offset, partition.log_start_offset, partition.last_stable_offset - 1)
-        if offset >= partition.last_stable_offset:
-            return None
-        warm_up = partition.cold_start(offset) or partition.cold_aborted(offset)
-        if warm_up is None or self._warm_ups >= WARM_UPS_MAX:
-            read, aborted = partition.read_committed(offset, max_bytes)
-            if not read.view:
-                self._pass_gap()
-                return None
-            warm_up = None if read.is_warm() else read.warm_up
-            if warm_up is None or self._warm_ups >= WARM_UPS_MAX:
-                self._warm_ups = 0
-                return read, aborted
-        self._warm_ups += 1
-        return NeedsDisk(warm_up)
-
-    def _pass_gap(self) -> None:
-        """It is not at the head, but no batch lies before that: a gap that compaction left, and then damage, or what
-        may not be read yet."""
-        head = self._partition.last_stable_offset
-        for one in self._partition.quarantined:
-            if self.next_offset < one.end_offset and one.start_offset < head:
-                raise Unreadable(self.next_offset, one.end_offset, "the bytes on disk are damaged")
-        if head < self._partition.log_end_offset:
-            self.next_offset = head
-
     def _walk(
         self,
-        read: LogRead,
-        aborted: list[AbortedTransaction],
+        read: StreamRead,
         batches: Iterator[int],
         events: list[Event],
         count_max: int,
         bytes_max: int,
-    ) -> NeedsDisk | None:
-        """Take events out of these batches; what a thread has to do if the next one cannot be opened here.
-
-        `batches` are as many as may be looked at.
-        """
-        view, position = read.view, 0
+    ) -> NotReady | None:
+        """Take events out of these batches, at most as many as `batches` has; NotReady if a thread has to decompress
+        the next one first."""
+        view, position = read.records, 0
         size = len(view)
-        left_out = AbortedBatches(aborted) if aborted else None
+        left_out = AbortedBatches(read.aborted) if read.aborted else None
         taken_bytes = 0
         for _ in batches:
             next_offset = read.next_offset
@@ -222,7 +147,8 @@ class EventReader:
                         else:
                             body = bytes(batch[HEADER_BYTES:])
                         if body is None:
-                            return NeedsDisk(partial(self._unfold, place, header, bytes(batch[HEADER_BYTES:])))
+                            work = partial(self._unfold, place, header, bytes(batch[HEADER_BYTES:]))
+                            return self._log.in_thread(work)
                         cursor = self._cursor
                         if place != self._place:
                             window = self._window_of(place)
@@ -233,16 +159,17 @@ class EventReader:
                         )
                         if cursor.left or self._is_more_after_window(place):
                             self._stop_inside(events)
-                            return None if events else NeedsDisk(_nothing)
+                            return None if events else NEXT_TURN
                         self._leave()
+            except UnsupportedCompression as error:
+                raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, str(error)) from error
             except (CorruptBatch, BudgetExceeded) as error:
                 self._leave()
                 if events:  # they are good, and the next read comes here again
                     self.next_offset = max(self.next_offset, events[-1].offset + 1)
                     return None
                 to_offset = max(self.next_offset + 1, min(next_offset, read.next_offset))
-                partition = self._partition
-                report_unreadable(partition.topic_name, partition.index, self.next_offset, str(error))
+                report_unreadable(self._log.topic, self._log.partition, self.next_offset, str(error))
                 raise Unreadable(self.next_offset, to_offset, str(error)) from error
             position = behind
             if position >= size:
@@ -251,7 +178,7 @@ class EventReader:
                 self.next_offset = next_offset
             if position >= size or len(events) >= count_max or taken_bytes >= bytes_max:
                 return None
-        return NeedsDisk(_nothing)
+        return NEXT_TURN
 
     def _window_of(self, place: _Place) -> Window | None:
         return self._window[1] if self._window is not None and self._window[0] == place else None
@@ -283,11 +210,11 @@ class EventReader:
         return None
 
     def _unfold(self, place: _Place, header: BatchHeader, payload: bytes) -> None:
-        """Called from a thread, while nobody reads."""
+        """Called from a thread, while the reader waits."""
         try:
             codec = header.compression
             body = _decompress(codec, payload, UNFOLDED_BYTES_MAX) if codec else payload
-            batch = self._partition.topic_name, self._partition.index, place, header.batch_length
+            batch = self._log.topic, self._log.partition, place, header.batch_length
             before = self._window_of(place)
             window = window_at(body, header, batch, self.next_offset, None if before is None else before.end)
             self._window = place, window
@@ -301,19 +228,13 @@ class EventReader:
 
 
 async def read_events(
-    partition: Partition,
-    offset: int,
-    count_max: int,
-    cold_reads: ColdReads,
-    *,
-    to_offset: int | None = None,
-    bytes_max: int = READ_BYTES_MAX,
+    log: StreamLog, offset: int, count_max: int, *, to_offset: int | None = None, bytes_max: int = READ_BYTES_MAX
 ) -> list[Event]:
-    """Up to `count_max` events from `offset` on, none behind `to_offset`; others get their turn meanwhile.
+    """Up to `count_max` events from `offset` on, none after `to_offset`; yields to the event loop between portions.
 
-    Raises as `EventReader.read`, but damage only if nothing lies in front of it.
+    Raises as `EventReader.read`, but damage only if it comes before the first event.
     """
-    reader = EventReader(partition, offset)
+    reader = EventReader(log, offset)
     events: list[Event] = []
     bytes_left = bytes_max
     while len(events) < count_max and bytes_left > 0 and (to_offset is None or reader.next_offset <= to_offset):
@@ -323,8 +244,8 @@ async def read_events(
             if events:
                 break
             raise
-        if isinstance(portion, NeedsDisk):
-            await _warmed(cold_reads, portion)
+        if isinstance(portion, NotReady):
+            await portion.wait()
             continue
         if not portion:
             break
@@ -336,24 +257,6 @@ async def read_events(
         while events and events[-1].offset > to_offset:
             events.pop()
     return events
-
-
-async def _warmed(cold_reads: ColdReads, needed: NeedsDisk) -> None:
-    try:
-        await cold_reads.do([needed.warm_up])
-    except StorageError as error:
-        raise KafkaError(code_of(error), str(error)) from error
-
-
-def _open(partition: Partition) -> None:
-    try:
-        partition.open()
-    except StorageError as error:
-        raise KafkaError(code_of(error), str(error)) from error
-
-
-def _nothing() -> None:
-    """Enough was looked at for one turn."""
 
 
 def _decompress(codec: int, payload: bytes | memoryview, budget_bytes: int) -> bytes:

@@ -7,9 +7,8 @@ only: whatever was made as a topic stays.
 - An event leaves its mark as the time at which the files were written, whether the log is open or not: a thread looks.
   It counts when the record came, not what time it claims. A room without files has had no event, or has lost all of
   them to its retention; it is as old as the room.
-- Who reads, by Kafka's protocol or over HTTP, leaves a mark at the partition (`Partition.is_fetched`, a store and no
-  more). It is taken back and noted with the time at each round, or when the log is parked, so nobody is noted too
-  early.
+- Every read, by Kafka's protocol or over HTTP, sets a flag of the partition (`Partition.is_fetched`). The flag is reset
+  and noted with the time at each round, or when the log is parked, so no read is noted too early.
 - From the moment at which a room is judged for the last time it takes no events: none is acknowledged and then deleted
   with it. Rooms go in portions, each with one commit of the catalogue.
 - These notes end with the process. What was noted is handed over at a clean stop; after a kill nobody knows who has
@@ -171,10 +170,10 @@ class RoomCleanup:
         name = facts.name
         topic = self._topics.live(name)
         if topic is not None:
-            partition = topic.partitions[0]
-            if self._subscribers.count_of(partition):
+            if any(map(self._subscribers.count_of, topic.streams_in_use)):
                 self._subscribed[name] = self._clock.now_ms()
                 return False
+            partition = topic.partitions[0]
             if partition.is_fetched:
                 self._topics.note_fetch(partition)
                 return False

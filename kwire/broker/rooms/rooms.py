@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from kwire.broker.partition import Partition
 from kwire.broker.rooms.making import RoomMaking
 from kwire.broker.rooms.names import range_of_prefix, room_of_topic, topic_of_room
 from kwire.broker.rooms.settings import (
@@ -22,7 +21,6 @@ from kwire.broker.rooms.settings import (
     retention_configs,
     retention_of,
 )
-from kwire.broker.subscriptions.start import epoch_of
 from kwire.broker.topics import NewTopic, Topic, Topics
 from kwire.config import RoomsConfig
 from kwire.errors import (
@@ -35,6 +33,7 @@ from kwire.errors import (
     TooManyRooms,
     TopicHasPartitions,
 )
+from kwire.streams.log import StreamLog
 
 # Names looked at for one page; a page of rooms that begin with something rare ends early, and the next one goes on.
 NAMES_PER_PAGE_MAX = 10_000
@@ -43,9 +42,9 @@ TURNS_OF_PUBLISHING = 3
 
 
 class Subscribers(Protocol):
-    """Who reads along: `subscriptions.py`."""
+    """The subscribers of rooms: `subscriptions/registry.py`."""
 
-    def count_of(self, partition: Partition) -> int: ...
+    def count_of(self, log: StreamLog) -> int: ...
 
 
 class Room(NamedTuple):
@@ -53,12 +52,12 @@ class Room(NamedTuple):
 
     name: str
     topic: Topic
-    partition: Partition
+    log: StreamLog
 
     @property
     def epoch(self) -> str:
         """Another one when a room was deleted and made again: its offsets begin anew."""
-        return epoch_of(self.topic)
+        return self.log.incarnation
 
     @property
     def is_room(self) -> bool:
@@ -208,26 +207,24 @@ class Rooms:
         facts, live = self._topics.catalogue.find(topic_name), self._topics.live(topic_name)
         if facts is None or topic_name in self._leaving:
             return None
-        count = sum(self._subscribers.count_of(partition) for partition in live.partitions) if live else 0
+        count = sum(map(self._subscribers.count_of, live.streams_in_use)) if live else 0
         return RoomGlance(name, facts.created_ms if facts.created_ms >= 0 else None, count)
 
     def stats(self, room: Room) -> RoomStats:
         """Opens the log if need be, which takes a third of a millisecond."""
-        partition, facts = room.partition, room.topic.facts
-        oldest, newest = partition.log_start_offset, partition.last_stable_offset - 1
-        last_ms = partition.last_timestamp
+        bounds, usage, facts = room.log.bounds(), room.log.usage(), room.topic.facts
         return RoomStats(
             name=room.name,
             topic=room.topic.name,
             epoch=room.epoch,
             is_room=room.is_room,
             created_at_ms=facts.created_ms if facts.created_ms >= 0 else None,
-            last_event_at_ms=last_ms if last_ms >= 0 else None,
-            oldest_offset=oldest,
-            newest_offset=newest,
-            event_count=newest - oldest + 1,
-            size_bytes=partition.size_bytes,
-            subscriber_count=self._subscribers.count_of(partition),
+            last_event_at_ms=usage.last_timestamp_ms,
+            oldest_offset=bounds.start,
+            newest_offset=bounds.newest,
+            event_count=bounds.committed_end - bounds.start,
+            size_bytes=usage.size_bytes,
+            subscriber_count=self._subscribers.count_of(room.log),
             retention=retention_of(room.topic.settings),
         )
 
@@ -266,7 +263,7 @@ class Rooms:
 def _as_room(name: str, topic: Topic) -> Room:
     if len(topic.partitions) != 1:
         raise TopicHasPartitions(topic.name, len(topic.partitions))
-    return Room(name, topic, topic.partitions[0])
+    return Room(name, topic, topic.stream())
 
 
 def _as_stream_error(name: str, error: KafkaError) -> StreamError | KafkaError:

@@ -20,8 +20,9 @@ from kwire.broker.store.journal import (
     commits_in,
     encode_value,
     journal_batch,
+    last_batches,
 )
-from kwire.broker.store.known_keys import KnownCommit, KnownKeys
+from kwire.broker.store.known_keys import KEYS_JOURNAL_BYTES, KnownCommit, KnownKeys
 from kwire.broker.store.repair import repair
 from kwire.broker.store.sync_mark import SyncMark
 from kwire.broker.topics import EVENTS_TOPIC, Topic, Topics
@@ -116,7 +117,7 @@ class Committing:
             self.repaired_count, self._broken = await repair(self.topics, journal, self.mark.position)
             # Whatever was met may be in the page cache only.
             self.mark.touch((one for one in tuple(self.topics.open_partitions) if one.settings.is_event_topic), 0)
-        self.keys.read_back(journal)
+        self.keys.read_back(last_batches(journal, KEYS_JOURNAL_BYTES))
 
     async def _noted_mark(self, journal: Partition) -> int:
         """What the last stop or the newest record says. A note about positions that are not there is taken back.

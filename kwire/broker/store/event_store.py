@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 from kwire.broker.batch_validation import Validate, validate
 from kwire.broker.events.event import EMPTY, Envelope, NewEvent
-from kwire.broker.partition import WAIT_MS_MAX, Partition, Syncs, code_of
+from kwire.broker.partition import WAIT_MS_MAX, Syncs, code_of
 from kwire.broker.store.commit import Commit, Done, Outcome, Part, Stored, event_ids
 from kwire.broker.store.committing import CheckedBatch, Committing
 from kwire.broker.store.event_ids import EventId
@@ -18,6 +18,7 @@ from kwire.broker.topics import Topic, Topics
 from kwire.clock import Clock
 from kwire.errors import EventTooLarge, InvalidEvent, KafkaError, NotAnEventTopic, StreamError, TopicNotFound
 from kwire.metastore import MetaStore
+from kwire.streams.log import StreamLog
 from storage.batch import BatchHeader
 from storage.batch_writing import batch_bytes_max, batch_of_tails
 from storage.errors import StorageError
@@ -80,11 +81,11 @@ class EventStore:
     async def close(self) -> None:
         await self.committing.close()
 
-    async def journal(self) -> Partition:
-        """The partition whose offsets are global positions: for subscribers of everything, with `global_reader`."""
-        return (await self._topics.events_topic()).partitions[0]
+    async def journal(self) -> StreamLog:
+        """The log whose offsets are global positions: for subscribers of all events, with `global_reader`."""
+        return (await self._topics.events_topic()).stream()
 
-    def global_reader(self, journal: Partition, position: int) -> GlobalReader:
+    def global_reader(self, journal: StreamLog, position: int) -> GlobalReader:
         return GlobalReader(self._topics, journal, position)
 
     # --- publishing

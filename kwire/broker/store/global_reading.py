@@ -19,16 +19,13 @@ from kwire.broker.events.reading import (
     UNFOLDED_BYTES_MAX,
     UNFOLDED_HERE_BYTES,
     VIEW_BYTES,
-    WARM_UPS_MAX,
-    NeedsDisk,
-    Unreadable,
 )
-from kwire.broker.partition import Partition, code_of
 from kwire.broker.store.journal import JournalCommit, JournalPart, commits_in
 from kwire.broker.topics import Topics
-from kwire.errors import KafkaError, OffsetOutOfRange
+from kwire.errors import ErrorCode, KafkaError, OffsetOutOfRange
+from kwire.streams.log import NEXT_TURN, NotReady, StreamLog, Unreadable
 from storage.batch import parse_header
-from storage.errors import BudgetExceeded, CorruptBatch, LogClosed, QuarantinedRange, StorageError
+from storage.errors import BudgetExceeded, CorruptBatch, StorageError, UnsupportedCompression
 from storage.format import HEADER_BYTES
 
 # Batches without anything to show that are passed over in one read; then others get their turn.
@@ -70,11 +67,12 @@ class _Part(NamedTuple):
 class GlobalReader:
     """A cursor. `next_offset` is the global position that comes next."""
 
-    def __init__(self, topics: Topics, journal: Partition, position: int) -> None:
+    def __init__(self, topics: Topics, journal: StreamLog, position: int) -> None:
         self.next_offset = position
         self._topics = topics
-        self._partition = journal
-        self._warm_ups = 0
+        self._journal = journal
+        # How often the journal has answered the read that is being made with NotReady.
+        self._waits = 0
         # The rest of the batch that was opened last, from `next_offset` on.
         self._events: Iterator[Event | None] = iter(())
         self._batch_end = -1
@@ -82,18 +80,17 @@ class GlobalReader:
         # What threads have unfolded of the commit that is being read, or why they could not.
         self._unfolded: dict[_Place, bytes | StorageError] = {}
 
-    def read(self, count_max: int = PORTION_EVENTS, bytes_max: int = PORTION_BYTES) -> list[Event] | NeedsDisk:
+    def read(self, count_max: int = PORTION_EVENTS, bytes_max: int = PORTION_BYTES) -> list[Event] | NotReady:
         """The next events, at least one if there is one; none means that this is the head.
 
         Raises OffsetOutOfRange below the oldest position there is, Unreadable for damage (set `next_offset` to its
-        `to_offset` to go on), and KafkaError when the disk fails.
+        `to_offset` to continue), and KafkaError when the disk fails.
         """
         try:
             for _ in range(BATCHES_PER_READ):
-                if self.next_offset < self._partition.log_start_offset:
-                    raise OffsetOutOfRange(
-                        self.next_offset, self._partition.log_start_offset, self._partition.high_watermark - 1
-                    )
+                if self.next_offset < self._journal.start_offset:
+                    bounds = self._journal.bounds()
+                    raise OffsetOutOfRange(self.next_offset, bounds.start, bounds.newest)
                 if self.next_offset >= self._batch_end:
                     needed = self._open_batch()
                     if needed is not None:
@@ -105,19 +102,17 @@ class GlobalReader:
                     break
                 if events:
                     return events
-            return NeedsDisk(_nothing)
-        except QuarantinedRange as error:
-            raise Unreadable(self.next_offset, error.end_offset, "the bytes on disk are damaged") from None
+            return NEXT_TURN
         except _Folded as folded:
             # The batch is opened anew, at the same place, when that is done.
             self._batch_end = -1
-            return NeedsDisk(partial(self._unfold, folded))
+            return self._journal.in_thread(partial(self._unfold, folded))
+        except UnsupportedCompression as error:
+            raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, str(error)) from error
         except (CorruptBatch, BudgetExceeded) as error:
             end, self._batch_end = max(self._batch_end, self.next_offset + 1), -1
-            report_unreadable(self._partition.topic_name, self._partition.index, self.next_offset, str(error))
+            report_unreadable(self._journal.topic, self._journal.partition, self.next_offset, str(error))
             raise Unreadable(self.next_offset, end, str(error)) from error
-        except StorageError as error:
-            raise KafkaError(code_of(error), str(error)) from error
 
     def put_down(self) -> None:
         """Nobody reads for a while: a large batch is let go of, and opened anew later."""
@@ -125,27 +120,21 @@ class GlobalReader:
             self._events, self._batch_end, self._batch_bytes = iter(()), -1, 0
             self._unfolded.clear()
 
-    def _open_batch(self) -> NeedsDisk | None:
+    def _open_batch(self) -> NotReady | None:
         """Open the batch that holds `next_offset`, if there is one yet."""
-        partition, position = self._partition, self.next_offset
-        if partition.is_closed:
-            raise LogClosed("the event journal is closed")
-        if position >= partition.high_watermark:
-            return None
-        warm_up = partition.cold_start(position)
-        if warm_up is None or self._warm_ups >= WARM_UPS_MAX:
-            read = partition.read(position, VIEW_BYTES)
-            if not read.view:
-                raise CorruptBatch("nothing can be read here")
-            warm_up = None if read.is_warm() else read.warm_up
-            if warm_up is None or self._warm_ups >= WARM_UPS_MAX:
-                self._warm_ups = 0
-                header = parse_header(read.view)
-                self._batch_end, self._batch_bytes = header.last_offset + 1, header.size_bytes
-                self._events = self._events_of(read.view[: header.size_bytes], position)
-                return None
-        self._warm_ups += 1
-        return NeedsDisk(warm_up)
+        position = self.next_offset
+        read = self._journal.read(position, VIEW_BYTES, self._waits)
+        if isinstance(read, NotReady):
+            self._waits += 1
+            return read
+        self._waits = 0
+        if read.records:
+            header = parse_header(read.records)
+            self._batch_end, self._batch_bytes = header.last_offset + 1, header.size_bytes
+            self._events = self._events_of(read.records[: header.size_bytes], position)
+        elif position < self._journal.committed_end:
+            raise CorruptBatch("nothing can be read here")
+        return None
 
     def _take(self, count_max: int, bytes_max: int) -> list[Event] | None:
         """None: there are more in this batch, but enough was looked at for one turn."""
@@ -228,7 +217,7 @@ class GlobalReader:
         return body
 
     def _unfold(self, folded: _Folded) -> None:
-        """Called from a thread, while nobody reads."""
+        """Called from a thread, while the reader waits."""
         try:
             self._unfolded[folded.place] = _decompress(folded.codec, folded.payload, UNFOLDED_BYTES_MAX)
         except StorageError as error:
@@ -278,7 +267,3 @@ def _decompress(codec: int, payload: bytes | memoryview, budget_bytes: int) -> b
     from storage.compression import decompress
 
     return decompress(codec, payload, budget_bytes)
-
-
-def _nothing() -> None:
-    """Enough was looked at for one turn."""

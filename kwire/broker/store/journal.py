@@ -216,3 +216,14 @@ def batches_from(journal: Partition, position: int) -> Iterator[memoryview]:
             end = at + header.size_bytes
             yield view[at:end]
             at, position = end, max(position, header.last_offset + 1)
+
+
+def last_batches(journal: Partition, size_bytes: int) -> Iterator[memoryview]:
+    """The batches of about the last `size_bytes` of the journal, as `batches_from` yields them."""
+    start, left = journal.log_start_offset, size_bytes
+    for segment in reversed(list(journal.maintenance().segments())):
+        if segment.size_bytes > left:
+            _, position = segment.index.boundary_before(segment.size_bytes - left)
+            return batches_from(journal, max(position, start))
+        left -= segment.size_bytes
+    return batches_from(journal, start)

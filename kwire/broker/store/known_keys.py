@@ -10,12 +10,11 @@ nothing to the garbage collector.
 
 import struct
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
-from kwire.broker.partition import Partition
-from kwire.broker.store.journal import DIGEST_BYTES, JournalCommit, batches_from, commits_in
+from kwire.broker.store.journal import DIGEST_BYTES, JournalCommit, commits_in
 from kwire.errors import InvalidEvent
 from storage.batch import parse_header
 from storage.errors import CorruptBatch
@@ -75,9 +74,9 @@ class KnownKeys:
     def _forget(self, key: bytes) -> None:
         self.size_bytes -= _size_bytes(key, self._known.pop(key))
 
-    def read_back(self, journal: Partition) -> None:
-        """From the end of the journal. What is damaged there is passed over."""
-        for batch in batches_from(journal, _near_end(journal)):
+    def read_back(self, batches: Iterable[memoryview]) -> None:
+        """Take the keys of the journal's last batches. Damaged batches are passed over."""
+        for batch in batches:
             try:
                 for commit in commits_in(batch):
                     self._read_back(commit)
@@ -133,14 +132,3 @@ def _unpacked(packed: bytes) -> KnownCommit:
 
 def _size_bytes(key: bytes, packed: bytes) -> int:
     return _AROUND_ENTRY_BYTES + len(key) + len(packed)
-
-
-def _near_end(journal: Partition) -> int:
-    """The position of a batch about `KEYS_JOURNAL_BYTES` before the end."""
-    start, left = journal.log_start_offset, KEYS_JOURNAL_BYTES
-    for segment in reversed(list(journal.maintenance().segments())):
-        if segment.size_bytes > left:
-            _, position = segment.index.boundary_before(segment.size_bytes - left)
-            return max(position, start)
-        left -= segment.size_bytes
-    return start

@@ -1,10 +1,10 @@
-"""All subscriptions of this node: who listens to what, and the plain Python way to listen.
+"""All subscriptions of this node, and how plain Python code subscribes.
 
-subscription = await subscriptions.subscribe("lobby", topic, partition, Start.parse(-50), sink)
-... the answer, made of subscription.facts ...
+subscription = await subscriptions.subscribe("lobby", log, Start.parse(-50), sink)
+... answer the request with subscription.facts ...
 subscription.begin()
 
-messages = await subscribe_messages(subscriptions, "lobby", topic, partition, FROM_OLDEST)
+messages = await subscribe_messages(subscriptions, "lobby", log, FROM_OLDEST)
 async for message in messages: ...
 """
 
@@ -12,7 +12,7 @@ from kwire.broker.subscriptions.marks import CaughtUp, Checkpoint, Closed, Gap, 
 from kwire.broker.subscriptions.messages import Message, SubscribedMessages
 from kwire.broker.subscriptions.portions import Encoding, Portion
 from kwire.broker.subscriptions.registry import Subscriptions, subscribe_messages
-from kwire.broker.subscriptions.start import FROM_NEWEST, FROM_OLDEST, Start, epoch_of
+from kwire.broker.subscriptions.start import FROM_NEWEST, FROM_OLDEST, Start
 from kwire.broker.subscriptions.subscription import OnLag, Sink, SubscribeOptions, Subscription, SubscriptionFacts
 
 __all__ = [
@@ -35,6 +35,5 @@ __all__ = [
     "Subscription",
     "SubscriptionFacts",
     "Subscriptions",
-    "epoch_of",
     "subscribe_messages",
 ]

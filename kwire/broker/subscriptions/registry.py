@@ -3,15 +3,13 @@
 from collections.abc import Iterator, Sequence
 from itertools import count
 
-from kwire.broker.cold_reads import ColdReads
-from kwire.broker.events.reading import EventReader, newest_offset, oldest_offset
-from kwire.broker.partition import Partition
+from kwire.broker.events.reading import EventReader
 from kwire.broker.subscriptions.marks import STOPPING
 from kwire.broker.subscriptions.messages import SubscribedMessages
 from kwire.broker.subscriptions.readers import OpenReader
 from kwire.broker.subscriptions.recent_events import RecentBytes
 from kwire.broker.subscriptions.shared_portions import SharedPortions
-from kwire.broker.subscriptions.start import FROM_NEWEST, Start, epoch_of, find_place
+from kwire.broker.subscriptions.start import FROM_NEWEST, Start, find_place
 from kwire.broker.subscriptions.subscription import (
     Patience,
     Sink,
@@ -21,10 +19,10 @@ from kwire.broker.subscriptions.subscription import (
 )
 from kwire.broker.subscriptions.tails import DeliveryCounts, Tail
 from kwire.broker.subscriptions.turns import CallLater, CallSoon, DeliveryTurns
-from kwire.broker.topics import Topic
 from kwire.clock import Clock
 from kwire.config.bridge import RoomsConfig
 from kwire.errors import RoomNotFound, SubscriptionFailed, TooManySubscribers
+from kwire.streams.log import StreamLog
 
 DEFAULT_OPTIONS = SubscribeOptions()
 # What a reader may filter by; each portion is looked at once for each different set of types.
@@ -35,68 +33,65 @@ LOOKS_PER_TIMEOUT = 8
 
 
 class Subscriptions:
-    """Called from the event loop. A tail exists for each partition, and name of it, that somebody listens to."""
+    """Called from the event loop. A tail exists for each log with subscribers, one for each name it is known by."""
 
-    def __init__(
-        self, clock: Clock, call_soon: CallSoon, call_later: CallLater, cold_reads: ColdReads, settings: RoomsConfig
-    ) -> None:
-        self._cold_reads = cold_reads
+    def __init__(self, clock: Clock, call_soon: CallSoon, call_later: CallLater, settings: RoomsConfig) -> None:
         self._settings = settings
         self._turns = DeliveryTurns(clock, call_soon, call_later, settings.broadcast_timeout_ms // LOOKS_PER_TIMEOUT)
         self._recent_bytes = RecentBytes()
         self._shared_portions = SharedPortions()
         self._numbers = count(1)
-        # A partition has one tail, unless it is known by several names.
-        self._tails: dict[Partition, list[Tail]] = {}
+        # A log has one tail, unless it is known by several names.
+        self._tails: dict[StreamLog, list[Tail]] = {}
         self._is_closed = False
         self.counts = DeliveryCounts()
 
     async def subscribe(
         self,
         name: str,
-        topic: Topic,
-        partition: Partition,
+        log: StreamLog,
         start: Start,
         sink: Sink,
         options: SubscribeOptions = DEFAULT_OPTIONS,
         open_reader: OpenReader = EventReader,
     ) -> Subscription:
-        """Registered, with its facts known, and silent until its `begin`. `name` is what readers know the topic by.
+        """A subscription that is registered and delivers from its `begin` on. `name` is what readers know the log by.
 
-        Who reads a partition in another way than `EventReader` does knows it by another name.
+        Subscribers with another reader than `EventReader` know the log by another name.
 
         Raises OffsetOutOfRange, TooManySubscribers, SubscriptionFailed, RoomNotFound, or KafkaError if the disk fails.
         """
         patience = self._patience(options)
-        if partition.is_forgotten:
+        if log.is_gone:
             raise RoomNotFound(name)
-        place = await find_place(start, topic, partition, options.epoch, self._cold_reads)
+        place = await find_place(start, log, options.epoch)
         # Nothing waits from here on, so the facts fit together and nothing is missed.
         if self._is_closed:
             raise SubscriptionFailed("the server is stopping")
-        if partition.is_forgotten:
+        if log.is_gone:
             raise RoomNotFound(name)
-        if self.count_of(partition) >= self._settings.subscribers_max:
+        if self.count_of(log) >= self._settings.subscribers_max:
             raise TooManySubscribers(self._settings.subscribers_max)
+        bounds = log.bounds()
         facts = SubscriptionFacts(
             subscription_id=f"sub_{next(self._numbers)}",
-            epoch=epoch_of(topic),
-            oldest_offset=oldest_offset(partition),
-            newest_offset=newest_offset(partition),
+            epoch=log.incarnation,
+            oldest_offset=bounds.start,
+            newest_offset=bounds.newest,
             next_offset=place.offset,
             recovered=place.is_recovered,
         )
-        tail = self._tail(name, partition, open_reader)
-        subscription = Subscription(facts, sink, tail, self._turns, self._cold_reads.begin, patience, options)
+        tail = self._tail(name, log, open_reader)
+        subscription = Subscription(facts, sink, tail, self._turns, patience, options)
         tail.add(subscription, patience.checkpoint_ms)
         return subscription
 
-    def count_of(self, partition: Partition) -> int:
-        """How many listen to it now."""
-        return sum(len(tail.subscribers) for tail in self._tails.get(partition, ()))
+    def count_of(self, log: StreamLog) -> int:
+        """The number of its subscribers."""
+        return sum(len(tail.subscribers) for tail in self._tails.get(log, ()))
 
-    def of_partition(self, partition: Partition) -> Sequence[Subscription]:
-        return [one for tail in self._tails.get(partition, ()) for one in tail.subscribers]
+    def of_log(self, log: StreamLog) -> Sequence[Subscription]:
+        return [one for tail in self._tails.get(log, ()) for one in tail.subscribers]
 
     def __len__(self) -> int:
         return sum(len(tail.subscribers) for tail in self._all_tails())
@@ -126,16 +121,15 @@ class Subscriptions:
     def _all_tails(self) -> Iterator[Tail]:
         return (tail for tails in self._tails.values() for tail in tails)
 
-    def _tail(self, name: str, partition: Partition, open_reader: OpenReader) -> Tail:
-        tails = self._tails.setdefault(partition, [])
+    def _tail(self, name: str, log: StreamLog, open_reader: OpenReader) -> Tail:
+        tails = self._tails.setdefault(log, [])
         for tail in tails:
             if tail.name == name:
                 return tail
         tail = Tail(
             name,
-            partition,
+            log,
             self._turns,
-            self._cold_reads.begin,
             self.counts,
             self._settings.tail_events_max,
             self._recent_bytes,
@@ -147,10 +141,10 @@ class Subscriptions:
         return tail
 
     def _forget(self, tail: Tail) -> None:
-        tails = self._tails[tail.partition]
+        tails = self._tails[tail.log]
         tails.remove(tail)
         if not tails:
-            del self._tails[tail.partition]
+            del self._tails[tail.log]
 
     def _patience(self, options: SubscribeOptions) -> Patience:
         settings = self._settings
@@ -176,13 +170,12 @@ def _chosen(name: str, asked: int | None, at_least: int, at_most: int = 0) -> in
 async def subscribe_messages(
     subscriptions: Subscriptions,
     name: str,
-    topic: Topic,
-    partition: Partition,
+    log: StreamLog,
     start: Start = FROM_NEWEST,
     options: SubscribeOptions = DEFAULT_OPTIONS,
 ) -> SubscribedMessages:
-    """Listen from plain Python: an asynchronous iterator of events and marks, bounded as every subscription is."""
+    """Subscribe from plain Python: an asynchronous iterator of events and marks, bounded like every subscription."""
     messages = SubscribedMessages()
-    messages.subscription = await subscriptions.subscribe(name, topic, partition, start, messages, options)
+    messages.subscription = await subscriptions.subscribe(name, log, start, messages, options)
     messages.subscription.begin()
     return messages

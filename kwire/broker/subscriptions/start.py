@@ -11,23 +11,16 @@
 `from_time` begins at the first event of that time or later, and at the head if there is none.
 """
 
-import base64
 import math
 from datetime import UTC, datetime
 from enum import Enum
 from typing import NamedTuple
 
-from kwire.broker.cold_reads import ColdReads
 from kwire.broker.events.counting_back import offset_of_last
-from kwire.broker.partition import Partition, code_of
-from kwire.broker.topics import Topic
-from kwire.errors import ErrorCode, KafkaError, OffsetOutOfRange, SubscriptionFailed
-from storage.errors import StorageError
-from storage.times import TimestampAndOffset
+from kwire.errors import OffsetOutOfRange, SubscriptionFailed
+from kwire.streams.log import StreamLog
 
 OFFSET_MAX = 2**63 - 1
-# Retention or compaction exchanged the files under a search; that often in a row is no chance any more.
-SEARCHES_MAX = 3
 # A time as text; longer ones are no times, and nobody should have to look at them.
 TIME_LENGTH_MAX = 64
 
@@ -106,11 +99,6 @@ def _bounded(timestamp_ms: int) -> int:
     return timestamp_ms
 
 
-def epoch_of(topic: Topic) -> str:
-    """Which incarnation of a name this is: offsets of another mean nothing here. The topic id, as Kafka shows it."""
-    return base64.urlsafe_b64encode(topic.topic_id).decode().rstrip("=")
-
-
 class Place(NamedTuple):
     """Where reading begins. `is_recovered` is False when what the reader knows, or asks for, is not of this log."""
 
@@ -118,15 +106,14 @@ class Place(NamedTuple):
     is_recovered: bool
 
 
-async def find_place(
-    start: Start, topic: Topic, partition: Partition, epoch: str | None, cold_reads: ColdReads
-) -> Place:
+async def find_place(start: Start, log: StreamLog, epoch: str | None) -> Place:
     """Raises OffsetOutOfRange, or KafkaError when the log cannot be read.
 
-    `epoch` is the incarnation that a reader who comes back has seen, if it says so: in another one it begins anew.
+    `epoch` is the incarnation that a returning reader has seen, if it names one: in another one it starts anew.
     """
-    oldest, head, end = _range_of(partition)
-    if epoch is not None and epoch != epoch_of(topic):
+    await log.ready()
+    oldest, head, end = log.bounds()
+    if epoch is not None and epoch != log.incarnation:
         return Place(oldest, False)
     kind, value = start
     if kind is StartKind.NEWEST:
@@ -134,38 +121,11 @@ async def find_place(
     if kind is StartKind.OLDEST:
         return Place(oldest, True)
     if kind is StartKind.BACK:
-        return Place(await offset_of_last(partition, value, cold_reads), True)
+        return Place(await offset_of_last(log, value), True)
     if kind is StartKind.TIME:
-        return Place(await _offset_for_time(partition, value, cold_reads), True)
+        return Place(await log.offset_for_time(value), True)
     if value < oldest:
         raise OffsetOutOfRange(value, oldest, head - 1)
     # Beyond the end: a log that was cut by a power failure may be shorter than its readers remember. Between the head
-    # and the end is what transactions have not decided yet.
+    # and the end are records that are not committed yet.
     return Place(value, value <= end)
-
-
-def _range_of(partition: Partition) -> tuple[int, int, int]:
-    """The oldest offset, that behind all that may be read as events, and that behind everything."""
-    try:
-        return partition.log_start_offset, partition.last_stable_offset, partition.high_watermark
-    except StorageError as error:
-        raise KafkaError(code_of(error), str(error)) from error
-
-
-async def _offset_for_time(partition: Partition, timestamp_ms: int, cold_reads: ColdReads) -> int:
-    outcome: TimestampAndOffset | StorageError | None = None
-    for _ in range(SEARCHES_MAX):
-        try:
-            search = partition.search_time(timestamp_ms, is_committed=True)
-            (outcome,) = await cold_reads.find([search])
-            is_outdated, oldest = partition.is_outdated(search), partition.log_start_offset
-        except StorageError as error:
-            raise KafkaError(code_of(error), str(error)) from error
-        if is_outdated:
-            continue
-        if isinstance(outcome, StorageError):
-            raise KafkaError(code_of(outcome), str(outcome)) from outcome
-        if outcome is None:
-            return partition.last_stable_offset
-        return max(outcome.offset, oldest)
-    raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, "the log was rewritten while it was searched, try again")

@@ -1,4 +1,4 @@
-"""One reader of a partition: history first, at its own pace, then what is new, as it comes.
+"""One reader of a log: history first, at its own pace, then what is new, as it comes.
 
     begin --> reading history --> caught up --> live
                     ^                             |
@@ -13,7 +13,6 @@ import logging
 from enum import Enum
 from typing import NamedTuple, Protocol
 
-from kwire.broker.events.reading import NeedsDisk, Unreadable
 from kwire.broker.subscriptions.marks import (
     BROADCAST_FAILED,
     DAMAGED,
@@ -32,10 +31,10 @@ from kwire.broker.subscriptions.marks import (
 )
 from kwire.broker.subscriptions.portions import Portion
 from kwire.broker.subscriptions.readers import Reader
-from kwire.broker.subscriptions.tails import NEVER, Fetch, Tail
+from kwire.broker.subscriptions.tails import NEVER, Tail
 from kwire.broker.subscriptions.turns import DeliveryTurns
 from kwire.errors import KafkaError, OffsetOutOfRange
-from storage.errors import StorageError
+from kwire.streams.log import NotReady, Unreadable
 
 log = logging.getLogger("kwire.broker")
 
@@ -101,12 +100,11 @@ class Subscription:
 
     __slots__ = (
         "_catch_up_to",
-        "_fetch",
         "_is_begun",
         "_is_dropping",
-        "_is_fetching",
         "_is_lag_told",
         "_is_live",
+        "_is_waiting",
         "_marked_at",
         "_marked_position",
         "_on_lag",
@@ -135,7 +133,6 @@ class Subscription:
         sink: Sink,
         tail: Tail,
         turns: DeliveryTurns,
-        fetch: Fetch,
         patience: Patience,
         options: SubscribeOptions,
     ) -> None:
@@ -153,16 +150,15 @@ class Subscription:
         self.is_quick = False
         self._tail = tail
         self._turns = turns
-        self._fetch = fetch
         self._patience = patience
         self._on_lag = options.on_lag
         self._types = options.types
         self._is_begun = False
         self._is_live = False
         # Everything below was there before it began: it is not caught up before that.
-        self._catch_up_to = tail.partition.last_stable_offset
+        self._catch_up_to = tail.log.committed_end
         self._reader: Reader | None = None
-        self._is_fetching = False
+        self._is_waiting = False
         self._unwritable_since: float | None = None
         self._is_lag_told = False
         self._is_dropping = False
@@ -192,7 +188,7 @@ class Subscription:
 
     def resume(self) -> None:
         """The sink can be written to again."""
-        if self._is_begun and not (self.is_ready or self.is_closed or self.is_queued or self._is_fetching):
+        if self._is_begun and not (self.is_ready or self.is_closed or self.is_queued or self._is_waiting):
             self._turns.add_history(self)
 
     def close(self) -> None:
@@ -207,7 +203,7 @@ class Subscription:
 
     def step(self) -> int:
         """One portion of what lies between it and the head."""
-        if self.is_closed or self.is_ready or self._is_fetching:
+        if self.is_closed or self.is_ready or self._is_waiting:
             return 0
         try:
             return self._step()
@@ -250,12 +246,12 @@ class Subscription:
         if portion is not None:
             self._reader = None
             return portion
-        if self._tail.partition.is_forgotten:
+        if self._tail.log.is_gone:
             self.end(ROOM_NOT_FOUND, f"{self.name} was deleted")
             return None
         reader = self._reader
         if reader is None:
-            reader = self._reader = self._tail.open_reader(self._tail.partition, self.position)
+            reader = self._reader = self._tail.open_reader(self._tail.log, self.position)
         try:
             events = reader.read()
         except Unreadable as error:
@@ -265,9 +261,9 @@ class Subscription:
         except KafkaError as error:
             self.end(SUBSCRIPTION_FAILED, str(error))
         else:
-            if isinstance(events, NeedsDisk):
-                self._is_fetching = True
-                self._fetch(events.warm_up, self._fetched)
+            if isinstance(events, NotReady):
+                self._is_waiting = True
+                events.begin(self._waited)
                 return None
             if reader.next_offset > self.position:
                 return Portion(self.name, events, self.position, reader.next_offset)
@@ -276,14 +272,14 @@ class Subscription:
             self._turns.add_history(self)
         return None
 
-    def _fetched(self, error: BaseException | None) -> None:
-        self._is_fetching = False
+    def _waited(self, error: BaseException | None) -> None:
+        self._is_waiting = False
         if self.is_closed:
             return
         if error is None:
             self._turns.add_history(self)
             return
-        if not isinstance(error, StorageError):
+        if not isinstance(error, KafkaError):
             log.error("%s could not be read", self.name, exc_info=error)
         self.end(SUBSCRIPTION_FAILED, str(error))
 
@@ -436,7 +432,7 @@ class Subscription:
         if self._on_lag is OnLag.CATCHUP:
             self._is_live = self._is_lag_told = False
             self._unwritable_since = None
-            self._catch_up_to = self._tail.partition.last_stable_offset
+            self._catch_up_to = self._tail.log.committed_end
             self._tail.let_go(self)
         else:
             # One gap when the sink takes it, however long that lasts; meanwhile there is nothing to judge.

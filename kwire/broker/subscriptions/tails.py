@@ -1,4 +1,4 @@
-"""The tail of a partition: what is new is decoded once, and everybody who has read everything before gets it at once.
+"""The tail of a log: what is new is decoded once, and everybody who has read everything before gets it at once.
 
 A tail exists while somebody subscribes. Those who are `ready` stand at its head and get the next portion from it; those
 who are `blocked` are live too, but their sinks took nothing, so they are behind. Everybody else reads history by
@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kwire.broker.events.reading import PORTION_BYTES, PORTION_EVENTS, EventReader, NeedsDisk, Unreadable
-from kwire.broker.partition import Partition
+from kwire.broker.events.reading import PORTION_BYTES, PORTION_EVENTS, EventReader
 from kwire.broker.subscriptions.marks import DAMAGED, ROOM_NOT_FOUND, SUBSCRIPTION_FAILED, Gap
 from kwire.broker.subscriptions.portions import Portion
 from kwire.broker.subscriptions.readers import OpenReader, Reader
@@ -19,12 +18,12 @@ from kwire.broker.subscriptions.recent_events import RecentBytes, RecentEvents
 from kwire.broker.subscriptions.shared_portions import SharedPortions
 from kwire.broker.subscriptions.turns import DeliveryTurns
 from kwire.errors import KafkaError, OffsetOutOfRange
-from storage.errors import StorageError
+from kwire.streams.log import NotReady, StreamLog, Unreadable
 
 if TYPE_CHECKING:
     from kwire.broker.subscriptions.subscription import Subscription
 
-log = logging.getLogger("kwire.broker")
+logger = logging.getLogger("kwire.broker")
 
 # To tell one reader something, or to ask whether it is too slow, in the units of `turns.py`.
 UNITS_PER_READER = 2
@@ -33,9 +32,6 @@ NEVER = 2**63
 # How often subscribers of one tail are looked at for checkpoints that time brings.
 CHECKPOINT_LOOKS = 4
 CHECKPOINT_LOOK_MS_MAX = 1000
-
-# Runs something that waits for the disk in a thread, then the second function with what went wrong, in a loop turn.
-Fetch = Callable[[Callable[[], None], Callable[[BaseException | None], None]], None]
 
 
 class DeliveryCounts:
@@ -61,10 +57,9 @@ class Tail:
         "_at",
         "_checkpoint_look_seconds",
         "_checkpoints_looked_at",
-        "_fetch",
         "_has_moved",
-        "_is_fetching",
         "_is_look_due",
+        "_is_waiting",
         "_judge_at",
         "_on_empty",
         "_portion",
@@ -80,9 +75,9 @@ class Tail:
         "has_more",
         "head",
         "is_queued",
+        "log",
         "name",
         "open_reader",
-        "partition",
         "ready",
         "subscribers",
     )
@@ -90,9 +85,8 @@ class Tail:
     def __init__(
         self,
         name: str,
-        partition: Partition,
+        log: StreamLog,
         turns: DeliveryTurns,
-        fetch: Fetch,
         counts: DeliveryCounts,
         recent_events_max: int,
         recent_bytes: RecentBytes,
@@ -102,8 +96,8 @@ class Tail:
     ) -> None:
         """`on_empty` is called when the last one has left, which is the end of the tail."""
         self.name = name
-        self.partition = partition
-        self.head = partition.last_stable_offset
+        self.log = log
+        self.head = log.committed_end
         # Dictionaries for their order: whoever came first is served first.
         self.subscribers: dict[Subscription, None] = {}
         self.ready: dict[Subscription, None] = {}
@@ -112,11 +106,10 @@ class Tail:
         self.has_more = False
         self.counts = counts
         self._turns = turns
-        self._fetch = fetch
         self._on_empty = on_empty
         self.open_reader = open_reader
         self._reader: Reader | None = None
-        self._is_fetching = False
+        self._is_waiting = False
         # A round: the portion that is on its way, or what else is done with each; with whom, and how many had their
         # turn already. Nothing else begins before it ends.
         self._portion: Portion | None = None
@@ -133,7 +126,7 @@ class Tail:
         self._has_moved = False
         self._checkpoint_look_seconds = CHECKPOINT_LOOK_MS_MAX / 1000
         self._checkpoints_looked_at = 0.0
-        partition.watch(self._rose)
+        log.watch(self._rose)
 
     # --- who is in it
 
@@ -170,7 +163,7 @@ class Tail:
             self._on_empty(self)
 
     def _close(self) -> None:
-        self.partition.unwatch(self._rose)
+        self.log.unwatch(self._rose)
         self._recent.restart_at(self.head)
         self._shared.forget(self)
         self._turns.forget(self)
@@ -179,9 +172,9 @@ class Tail:
 
     # --- what is new
 
-    def _rose(self, partition: Partition) -> None:
+    def _rose(self, log: StreamLog) -> None:
         self.has_more = True
-        if not self.is_queued and not self._is_fetching:
+        if not self.is_queued and not self._is_waiting:
             self._turns.add_live(self)
 
     def step(self, units_max: int) -> int:
@@ -196,7 +189,7 @@ class Tail:
                 units += self._serve_some(self._serve, units_max - units)
             return units
         except Exception as error:
-            log.exception("%s could not be read", self.name)
+            logger.exception("%s could not be read", self.name)
             self._end_live(SUBSCRIPTION_FAILED, f"{type(error).__name__}: {error}")
             return UNITS_PER_READER
 
@@ -208,7 +201,7 @@ class Tail:
             self._begin(self.blocked, self._judge_distance)
         elif self._is_look_due:
             self._begin_look()
-        elif not self._is_fetching:
+        elif not self._is_waiting:
             self._portion = self._decode()
             if self._portion is not None:
                 return len(self._portion.events) + self._portion.units
@@ -235,20 +228,20 @@ class Tail:
         return len(some) * UNITS_PER_READER
 
     def _end_broken(self, one: "Subscription", error: Exception) -> None:
-        log.exception("a subscriber of %s could not be served", self.name)
+        logger.exception("a subscriber of %s could not be served", self.name)
         one.end(SUBSCRIPTION_FAILED, f"{type(error).__name__}: {error}")
 
     def _decode(self) -> Portion | None:
-        partition, start = self.partition, self.head
-        if partition.is_forgotten:
+        log, start = self.log, self.head
+        if log.is_gone:
             self._begin(self.subscribers, partial(_end, ROOM_NOT_FOUND, f"{self.name} was deleted"))
             return None
         if not self.ready and not self.blocked:
-            self._skip_to(partition.last_stable_offset)
+            self._skip_to(log.committed_end)
             return None
         reader = self._reader
         if reader is None:
-            reader = self._reader = self.open_reader(partition, start)
+            reader = self._reader = self.open_reader(log, start)
         try:
             events = reader.read()
         except Unreadable as error:
@@ -258,27 +251,27 @@ class Tail:
         except KafkaError as error:
             self._end_live(SUBSCRIPTION_FAILED, str(error))
         else:
-            if isinstance(events, NeedsDisk):
-                self._is_fetching = True
-                self._fetch(events.warm_up, self._fetched)
+            if isinstance(events, NotReady):
+                self._is_waiting = True
+                events.begin(self._waited)
                 return None
             behind = reader.next_offset
             self.head = behind
-            self.has_more = self.has_more or behind < partition.last_stable_offset
+            self.has_more = self.has_more or behind < log.committed_end
             if behind > start:
                 self._recent.add(events, behind)
                 self._at = 0
                 return Portion(self.name, events, start, behind)
-            if behind < partition.last_stable_offset:
+            if behind < log.committed_end:
                 self._end_live(SUBSCRIPTION_FAILED, f"the log cannot be read from offset {start} on")
             return None
         return None
 
-    def _fetched(self, error: BaseException | None) -> None:
-        self._is_fetching = False
+    def _waited(self, error: BaseException | None) -> None:
+        self._is_waiting = False
         if error is not None:
-            if not isinstance(error, StorageError):
-                log.error("%s could not be read", self.name, exc_info=error)
+            if not isinstance(error, KafkaError):
+                logger.error("%s could not be read", self.name, exc_info=error)
             self._end_live(SUBSCRIPTION_FAILED, str(error))
         if self.subscribers:
             self.has_more = True
@@ -361,8 +354,7 @@ class Tail:
         recent = self._recent
         if not recent.start_offset <= offset < recent.next_offset:
             return None
-        partition = self.partition
-        if partition.is_open and offset < partition.log_start_offset:
+        if offset < self.log.start_offset:
             return None  # deleted means deleted, in memory too
         portion = self._shared.get(self, offset)
         if portion is None:

@@ -18,9 +18,9 @@ import msgspec
 from kwire.broker.catalogue import AUDIT_TOPIC
 from kwire.broker.events.event import NewEvent
 from kwire.broker.events.publishing import Publisher
-from kwire.broker.partition import Partition
 from kwire.broker.topics import NewTopic, Topics
 from kwire.errors import ErrorCode, KafkaError, StreamError
+from kwire.streams.log import StreamLog
 
 log = logging.getLogger("kwire.webhooks")
 
@@ -65,12 +65,12 @@ class AuditTopic:
         while self._waiting:
             some = [self._waiting.popleft() for _ in range(min(len(self._waiting), PUBLISHED_AT_ONCE_MAX))]
             try:
-                await self._publisher.publish_and_wait(await self._partition(), AUDIT_SOURCE, some)
+                await self._publisher.publish_and_wait(await self._audit_log(), AUDIT_SOURCE, some)
             except (KafkaError, StreamError) as error:
                 self.dropped += len(some)
                 log.warning("%d notes could not be written to %s: %s", len(some), AUDIT_TOPIC, error)
 
-    async def _partition(self) -> Partition:
+    async def _audit_log(self) -> StreamLog:
         topic = self._topics.get(AUDIT_TOPIC)
         if topic is None:
             try:
@@ -79,4 +79,4 @@ class AuditTopic:
                 topic = self._topics.get(AUDIT_TOPIC)
                 if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS or topic is None:
                     raise
-        return topic.partitions[0]
+        return topic.stream()

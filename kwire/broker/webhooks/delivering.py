@@ -11,20 +11,18 @@ import logging
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from kwire.broker.cold_reads import ColdReads
 from kwire.broker.events.event import Event
-from kwire.broker.events.reading import EventReader, NeedsDisk, Unreadable
-from kwire.broker.partition import Partition
+from kwire.broker.events.reading import EventReader
 from kwire.broker.webhooks.consumer import Consumer, Verdict
 from kwire.broker.webhooks.cursor import Delivery, TopicCursor
 from kwire.broker.webhooks.host_turns import HostTurns
 from kwire.broker.webhooks.sending import Request, Response, Send
 from kwire.broker.webhooks.turns import WorkTurns
 from kwire.clock import Clock
-from kwire.errors import KafkaError, OffsetOutOfRange
-from storage.errors import StorageError
+from kwire.errors import ErrorCode, KafkaError, OffsetOutOfRange
+from kwire.streams.log import NotReady, StreamLog, Unreadable
 
-log = logging.getLogger("kwire.webhooks")
+logger = logging.getLogger("kwire.webhooks")
 
 # What a lane reads ahead: enough to keep its workers busy, little enough for ten thousand lanes.
 AHEAD_EVENTS = 100
@@ -64,14 +62,14 @@ class Gap(NamedTuple):
 
 
 class Lane:
-    """One webhook in one topic. `partition` is None while there is no such topic, or it cannot be read."""
+    """One webhook in one topic. `log` is None while there is no such topic, or it cannot be read."""
 
-    __slots__ = ("consumer", "is_gone", "is_reading", "partition", "reader", "timer", "topic", "workers")
+    __slots__ = ("consumer", "is_gone", "is_reading", "log", "reader", "timer", "topic", "workers")
 
     def __init__(self, consumer: Consumer, topic: str) -> None:
         self.consumer = consumer
         self.topic = topic
-        self.partition: Partition | None = None
+        self.log: StreamLog | None = None
         self.reader: EventReader | None = None
         self.workers = 0
         self.is_reading = False
@@ -85,16 +83,16 @@ class Lane:
 
     @property
     def is_behind(self) -> bool:
-        cursor, partition = self.cursor, self.partition
-        return cursor is not None and partition is not None and cursor.read_to < partition.last_stable_offset
+        cursor, log = self.cursor, self.log
+        return cursor is not None and log is not None and cursor.read_to < log.committed_end
 
-    def set_partition(self, partition: Partition | None) -> None:
-        self.partition = partition
+    def set_log(self, log: StreamLog | None) -> None:
+        self.log = log
         self.reader = None
 
     def end(self) -> None:
         self.is_gone = True
-        self.set_partition(None)
+        self.set_log(None)
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
@@ -119,7 +117,6 @@ class Delivering:
         self,
         send: Send,
         clock: Clock,
-        cold_reads: ColdReads,
         call_later: CallLater,
         told: Told,
         *,
@@ -130,7 +127,6 @@ class Delivering:
         self.counts = Counts()
         self._send = send
         self._clock = clock
-        self._cold_reads = cold_reads
         self._call_later = call_later
         self._told = told
         self._timeout_ms = timeout_ms
@@ -165,7 +161,7 @@ class Delivering:
 
     def _has_work(self, lane: Lane) -> bool:
         consumer, cursor = lane.consumer, lane.cursor
-        if cursor is None or lane.partition is None or not consumer.is_active:
+        if cursor is None or lane.log is None or not consumer.is_active:
             return False
         now_ms = self._clock.now_ms()
         if consumer.wait_seconds(now_ms, self._clock.monotonic()) > 0:
@@ -186,7 +182,7 @@ class Delivering:
                     break
         except Exception:
             # The next tick begins anew.
-            log.exception("a worker of webhook %s failed", lane.consumer.webhook_id)
+            logger.exception("a worker of webhook %s failed", lane.consumer.webhook_id)
         finally:
             lane.workers -= 1
             self._arm(lane)
@@ -240,7 +236,7 @@ class Delivering:
         except TimeoutError:
             response = Response(None, f"no answer within {request.timeout_ms} ms")
         except Exception as error:
-            log.exception("a delivery could not be sent")
+            logger.exception("a delivery could not be sent")
             response = Response(None, f"{type(error).__name__}: {error}")
         finally:
             self.counts.in_flight -= 1
@@ -268,21 +264,21 @@ class Delivering:
             lane.is_reading = False
 
     async def _read_portion(self, lane: Lane) -> bool:
-        cursor, partition = lane.cursor, lane.partition
-        if cursor is None or partition is None:
+        cursor, log = lane.cursor, lane.log
+        if cursor is None or log is None:
             return False
         reader = lane.reader
         if reader is None or reader.next_offset != cursor.read_to:
-            reader = lane.reader = EventReader(partition, cursor.read_to)
+            reader = lane.reader = EventReader(log, cursor.read_to)
         await self._turns.wait(READ_WEIGHT)
-        if cursor is not lane.cursor or partition is not lane.partition or reader.next_offset != cursor.read_to:
+        if cursor is not lane.cursor or log is not lane.log or reader.next_offset != cursor.read_to:
             # A seek, or the end of the topic, came between.
             return True
         start = cursor.read_to
         try:
             events = reader.read(AHEAD_EVENTS, AHEAD_BYTES)
-            if isinstance(events, NeedsDisk):
-                await self._cold_reads.do([events.warm_up])
+            if isinstance(events, NotReady):
+                await events.wait()
                 # Read again, and from where the line is by then.
                 return True
             next_offset = reader.next_offset
@@ -298,10 +294,10 @@ class Delivering:
                 return False
             self._skip(lane, Gap(start, error.oldest, "they are no longer stored"))
             return True
-        except (KafkaError, StorageError) as error:
+        except KafkaError as error:
             # A deleted topic, or a disk that fails: the dispatcher looks again.
             lane.reader = None
-            log.warning("webhook %s cannot read %s: %s", lane.consumer.webhook_id, lane.topic, error)
+            logger.warning("webhook %s cannot read %s: %s", lane.consumer.webhook_id, lane.topic, error)
             return False
         if next_offset == start:
             return False
@@ -315,19 +311,18 @@ class Delivering:
         self._told.changed(lane.consumer)
 
     async def _read_one(self, lane: Lane, offset: int) -> Event | None:
-        """One event beside the line; None if it is gone. Raises KafkaError if nobody can say."""
-        partition = lane.partition
-        if partition is None:
-            raise StorageError("the topic is gone")
-        reader = EventReader(partition, offset)
+        """One event beside the line; None if it is gone. Raises KafkaError if that cannot be known."""
+        if lane.log is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic is gone")
+        reader = EventReader(lane.log, offset)
         # Not further than that: what was aborted is passed over, and the next event may be far away.
         while reader.next_offset <= offset:
             try:
                 events = reader.read(1, 1)
             except (Unreadable, OffsetOutOfRange):
                 return None
-            if isinstance(events, NeedsDisk):
-                await self._cold_reads.do([events.warm_up])
+            if isinstance(events, NotReady):
+                await events.wait()
             else:
                 return events[0] if events and events[0].offset == offset else None
         return None

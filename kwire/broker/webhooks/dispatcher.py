@@ -1,22 +1,21 @@
 """One dispatcher per topic with webhooks: it knows the latest event, and nudges each of them when there is a later one.
 
-It is woken by the rise of the partition's high watermark, as every reader is, so webhooks hear of an event in the same
-moment as subscribers do. Every interval it looks anyway: for a retry whose time has come, and for a topic that was
-deleted, made again or could not be read.
+It watches the log like every reader, so webhooks learn of an event in the same moment as subscribers do. Every interval
+it looks anyway: for a retry whose time has come, and for a topic that was deleted, made again or could not be read.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
-from kwire.broker.partition import Partition
 from kwire.broker.store.event_ids import EventId
 from kwire.broker.topics import Topics
 from kwire.broker.webhooks.delivering import CallLater, Lane
 from kwire.broker.webhooks.state_log import StateLog
-from storage.errors import StorageError
+from kwire.errors import KafkaError
+from kwire.streams.log import StreamLog
 
-log = logging.getLogger("kwire.webhooks")
+logger = logging.getLogger("kwire.webhooks")
 
 # To nudge one takes some ten microseconds.
 LANES_PER_TURN = 100
@@ -47,7 +46,7 @@ class Dispatcher:
         self._call_later = call_later
         self._interval_seconds = interval_ms / 1000
         # The topic's, while there is one that can be read.
-        self.partition: Partition | None = None
+        self.log: StreamLog | None = None
         self._topic_id = b""
         self._timer: asyncio.TimerHandle | None = None
         self._is_dispatching = False
@@ -56,10 +55,10 @@ class Dispatcher:
     @property
     def latest(self) -> str | None:
         """The id of the latest event, if there is one."""
-        partition = self.partition
-        if partition is None or partition.last_stable_offset == 0:
+        log = self.log
+        if log is None or log.committed_end == 0:
             return None
-        return str(EventId(self.name, partition.last_stable_offset - 1))
+        return str(EventId(self.name, log.committed_end - 1))
 
     def start(self) -> None:
         self._look()
@@ -76,8 +75,8 @@ class Dispatcher:
 
     def add(self, lane: Lane) -> None:
         self.lanes[lane.consumer.webhook_id] = lane
-        if self.partition is not None:
-            self._join(lane, self.partition)
+        if self.log is not None:
+            self._join(lane, self.log)
             self._nudge(lane)
 
     def remove(self, webhook_id: str) -> None:
@@ -87,8 +86,8 @@ class Dispatcher:
 
     # --- what wakes it
 
-    def _rose(self, partition: Partition) -> None:
-        # Later: whoever watches must be quick, and several rises of one turn are one.
+    def _rose(self, log: StreamLog) -> None:
+        # Later: watchers must be quick, and several rises of one turn are one.
         if not self._is_dispatching and not self._is_closed:
             self._is_dispatching = True
             self._call_soon(self._dispatch)
@@ -102,7 +101,7 @@ class Dispatcher:
         self._is_dispatching = False
         if self._is_closed:
             return
-        if self.partition is None or self.partition.is_forgotten:
+        if self.log is None or self.log.is_gone:
             self._look()
         self._nudge_from(tuple(self.lanes.values()), 0)
 
@@ -120,25 +119,25 @@ class Dispatcher:
         topic = self._topics.get(self.name)
         if topic is None or len(topic.partitions) != 1:
             return
-        partition = topic.partitions[0]
+        log = topic.stream()
         try:
-            partition.open()  # how far it may be read is known then
-        except StorageError as error:
-            log.warning("%s cannot be read for webhooks: %s", self.name, error)
+            log.bounds()
+        except KafkaError as error:
+            logger.warning("%s cannot be read for webhooks: %s", self.name, error)
             return
-        self.partition, self._topic_id = partition, topic.topic_id
-        partition.watch(self._rose)
+        self.log, self._topic_id = log, topic.topic_id
+        log.watch(self._rose)
         for lane in self.lanes.values():
-            self._join(lane, partition)
+            self._join(lane, log)
 
-    def _join(self, lane: Lane, partition: Partition) -> None:
-        lane.consumer.follow(self.name, self._topic_id, partition.log_end_offset)
-        lane.set_partition(partition)
+    def _join(self, lane: Lane, log: StreamLog) -> None:
+        lane.consumer.follow(self.name, self._topic_id, log.bounds().end)
+        lane.set_log(log)
         self._state.note(lane.consumer)
 
     def _leave(self) -> None:
-        if self.partition is not None:
-            self.partition.unwatch(self._rose)
-            self.partition = None
+        if self.log is not None:
+            self.log.unwatch(self._rose)
+            self.log = None
             for lane in self.lanes.values():
-                lane.set_partition(None)
+                lane.set_log(None)

@@ -8,15 +8,13 @@ import asyncio
 import logging
 import random
 import uuid
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from kwire.broker.catalogue import AUDIT_TOPIC
-from kwire.broker.cold_reads import ColdReads
 from kwire.broker.events.event import EMPTY, Event
-from kwire.broker.events.reading import newest_offset, oldest_offset
-from kwire.broker.partition import Partition
 from kwire.broker.store.event_ids import EventId
 from kwire.broker.subscriptions.start import Start, find_place
 from kwire.broker.topics import Topic, Topics
@@ -45,6 +43,7 @@ from kwire.errors import (
     WebhookNotFound,
 )
 from kwire.metastore import MetaStore
+from kwire.streams.log import Bounds
 from storage.errors import StorageError
 
 log = logging.getLogger("kwire.webhooks")
@@ -67,6 +66,19 @@ class ShownPlace(NamedTuple):
     retrying: int
 
 
+class WebhookStatistics(NamedTuple):
+    """Of all webhooks of this process: how many there are in each state, and what has become of events."""
+
+    states: Mapping[str, int]
+    pending: int
+    retrying: int
+    dead_letters: int
+    in_flight: int
+    delivered: int
+    failed: int
+    died: int
+
+
 class Webhooks:
     """Called from the event loop; at work from `open` to `close`."""
 
@@ -76,7 +88,6 @@ class Webhooks:
         topics: Topics,
         metastore: MetaStore,
         clock: Clock,
-        cold_reads: ColdReads,
         send: Send,
         config: WebhooksConfig,
         audit: Audit,
@@ -89,7 +100,6 @@ class Webhooks:
         self.dispatchers: dict[str, Dispatcher] = {}
         self._topics = topics
         self._clock = clock
-        self._cold_reads = cold_reads
         self._audit = audit
         self._call_soon = call_soon
         self._call_later = call_later
@@ -102,7 +112,6 @@ class Webhooks:
         self._delivering = Delivering(
             send,
             clock,
-            cold_reads,
             call_later,
             self,
             in_flight_max=config.connections_max,
@@ -171,11 +180,25 @@ class Webhooks:
         shown: dict[str, ShownPlace] = {}
         for name, cursor in consumer.cursors.items():
             position = cursor.position
-            partition = self.dispatchers[name].partition if name in self.dispatchers else None
-            pending = max(partition.last_stable_offset - position, 0) if partition is not None else 0
+            followed = self.dispatchers[name].log if name in self.dispatchers else None
+            pending = max(followed.committed_end - position, 0) if followed is not None else 0
             last = str(EventId(name, position - 1)) if position > 0 else None
             shown[name] = ShownPlace(last, pending, len(cursor.aside) + (cursor.head is not None))
         return shown
+
+    def statistics(self) -> WebhookStatistics:
+        consumers, counts = self._consumers.values(), self.counts
+        places = [place for one in consumers for place in self.places(one).values()]
+        return WebhookStatistics(
+            states=Counter(one.definition.state for one in consumers),
+            pending=sum(place.pending for place in places),
+            retrying=sum(place.retrying for place in places),
+            dead_letters=sum(len(one.dead) for one in consumers),
+            in_flight=counts.in_flight,
+            delivered=counts.delivered,
+            failed=counts.failed,
+            died=counts.dead,
+        )
 
     # --- changes
 
@@ -307,8 +330,8 @@ class Webhooks:
                 raise InvalidWebhook(f"{event_id} is of a topic that the webhook does not have")
             if offset >= cursor.position:
                 raise WebhookConflict(f"{event_id} has not been sent yet, so it cannot be sent again")
-            partition = self.dispatchers[topic].partition
-            if partition is None or offset < oldest_offset(partition):
+            followed = self.dispatchers[topic].log
+            if followed is None or offset < followed.bounds().start:
                 raise EventNotFound(offset)
         return await self._send_again(consumer, wanted)
 
@@ -356,11 +379,10 @@ class Webhooks:
             raise InvalidWebhook(f"the webhook does not have the topic {topic!r}")
         offsets: dict[str, int] = {}
         for name in consumer.cursors if topic is None else [topic]:
-            found = self._topic(name)
-            partition = found.partitions[0]
-            place = await find_place(start, found, partition, None, self._cold_reads)
+            replayed = self._topic(name).stream()
+            place = await find_place(start, replayed, None)
             if not place.is_recovered:
-                raise InvalidWebhook(f"{name!r} has {partition.high_watermark} events, so nothing begins there")
+                raise InvalidWebhook(f"{name!r} has {replayed.bounds().end} events, so nothing begins there")
             offsets[name] = place.offset
         for name, offset in offsets.items():
             if name in consumer.cursors:
@@ -508,7 +530,7 @@ class Webhooks:
 
     def _start(self, name: str, last: str | None) -> TopicStart:
         topic = self._topic(name)
-        offset = _offset_behind(name, last, topic.partitions[0])
+        offset = _offset_behind(name, last, topic.stream().bounds())
         return TopicStart(topic.topic_id, offset, uuid.uuid4().hex[:8])
 
     def _note(self, what: str, consumer: Consumer, **facts: object) -> None:
@@ -523,11 +545,11 @@ class Webhooks:
         self._audit.note(what, about)
 
 
-def _offset_behind(name: str, last: str | None, partition: Partition) -> int:
-    """Where reading begins behind the last event that is known."""
-    oldest, head = oldest_offset(partition), newest_offset(partition) + 1
+def _offset_behind(name: str, last: str | None, bounds: Bounds) -> int:
+    """Where reading begins after the last event that is known."""
+    head = bounds.committed_end
     if last is None:
-        return oldest
+        return bounds.start
     if last == LATEST:
         return head
     try:

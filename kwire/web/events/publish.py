@@ -15,7 +15,6 @@ from aiohttp import web
 
 from kwire.broker.events.event import EMPTY, EVENT_ID_BYTES_MAX, TYPE_BYTES_MAX
 from kwire.broker.events.json_text import checked_json
-from kwire.broker.store.commit import event_id_texts
 from kwire.broker.store.event_store import EVENTS_MAX, EventDraft
 from kwire.errors import StreamError
 from kwire.web.bodies import check_is_json, checked_and_decoded, json_answer, raw_body_of
@@ -91,9 +90,9 @@ async def publish(services: WebServices, request: web.Request) -> web.Response:
     key = _given_key(request)
     if key is None:
         key = _key_of_ids(drafts)
-    stored = await services.event_store.store(drafts, idempotency_key=key)
-    ids = event_id_texts(stored, services.topics)
-    return json_answer(PublishedEventIds(event_ids=ids), status=200 if stored.is_repeated else 201)
+    committed = await services.commands.events.commit(drafts, idempotency_key=key)
+    ids = list(committed.event_ids)
+    return json_answer(PublishedEventIds(event_ids=ids), status=200 if committed.is_repeated else 201)
 
 
 async def _drafts(services: WebServices, asked: Sequence[EventToPublish]) -> list[EventDraft]:

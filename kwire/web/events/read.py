@@ -17,9 +17,8 @@ import msgspec
 from aiohttp import web
 
 from kwire.broker.events.event import Event
-from kwire.broker.events.reading import PORTION_EVENTS, newest_offset, oldest_offset, read_events
+from kwire.broker.events.reading import PORTION_EVENTS, read_events
 from kwire.broker.store.event_ids import EventId
-from kwire.broker.subscriptions.start import Start, find_place
 from kwire.broker.topics import Topic
 from kwire.errors import KafkaError, OffsetOutOfRange
 from kwire.web.bodies import query_of
@@ -138,8 +137,9 @@ async def _page(services: WebServices, topic: Topic, query: ReadQuery, wanted: _
 
 
 async def _range(services: WebServices, topic: Topic, query: ReadQuery) -> _Range:
-    partition = topic.partitions[0]
-    oldest, end = oldest_offset(partition), newest_offset(partition) + 1
+    log = topic.stream()
+    await log.ready()
+    oldest, end, _ = log.bounds()
     start = oldest
     day_ms = None if query.date is None else _day_ms(query.date)
     if query.since_event_id is not None:
@@ -149,8 +149,7 @@ async def _range(services: WebServices, topic: Topic, query: ReadQuery) -> _Rang
     if query.before_event_id is not None:
         end = min(end, _offset_of(topic, query.before_event_id))
     if day_ms is not None:
-        place = await find_place(Start.at_time(max(day_ms, 0)), topic, partition, None, services.reads)
-        start = max(start, place.offset)
+        start = max(start, await log.offset_for_time(max(day_ms, 0)))
     return _Range(start, max(start, end), day_ms)
 
 
@@ -204,9 +203,8 @@ async def _read_backwards(services: WebServices, page: _Page, wanted: _Range) ->
 
 
 async def _portion(services: WebServices, page: _Page, start: int, count: int, to_offset: int) -> list[Event]:
-    partition = page.topic.partitions[0]
     bytes_max = await page.sizes.next_bytes_max()
-    events = await read_events(partition, start, count, services.reads, to_offset=to_offset, bytes_max=bytes_max)
+    events = await read_events(page.topic.stream(), start, count, to_offset=to_offset, bytes_max=bytes_max)
     page.sizes.check(events)
     return events
 
@@ -215,7 +213,7 @@ async def one_event(services: WebServices, request: web.Request) -> web.Response
     event_id = EventId.parse(request.match_info["event"])
     topic = services.event_store.event_topic(event_id.topic)
     try:
-        events = await read_events(topic.partitions[0], event_id.offset, 1, services.reads, to_offset=event_id.offset)
+        events = await read_events(topic.stream(), event_id.offset, 1, to_offset=event_id.offset)
     except OffsetOutOfRange:
         events = []
     if not events:

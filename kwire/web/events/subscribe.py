@@ -20,8 +20,9 @@ from kwire.broker.events.reading import EventReader
 from kwire.broker.subscriptions import FROM_OLDEST, Start
 from kwire.broker.subscriptions.readers import OpenReader
 from kwire.broker.subscriptions.start import StartKind
-from kwire.broker.topics import EVENTS_TOPIC, Topic
+from kwire.broker.topics import EVENTS_TOPIC
 from kwire.errors import SubscriptionFailed, TopicNotFound
+from kwire.streams.log import StreamLog
 from kwire.web.events.encodings import ALL_FORMS, STREAM_FORMS, Forms
 from kwire.web.events.event_lines import StoredEvent
 from kwire.web.events.listening_socket import ListeningSocket
@@ -57,8 +58,8 @@ class EventSubscribeQuery(SubscribeQuery):
 
 async def subscribe_all(services: WebServices, request: web.Request) -> web.StreamResponse:
     async def find_journal() -> Source:
-        topic = await services.topics.events_topic()
-        return _source(services, EVENTS_TOPIC, topic, services.event_store.global_reader, ALL_FORMS)
+        store = services.event_store
+        return _source(services, EVENTS_TOPIC, await store.journal(), store.global_reader, ALL_FORMS)
 
     return await answer_subscribe(services, request, EventSubscribeQuery, find_journal)
 
@@ -66,14 +67,14 @@ async def subscribe_all(services: WebServices, request: web.Request) -> web.Stre
 async def subscribe_stream(services: WebServices, request: web.Request) -> web.StreamResponse:
     async def find_topic() -> Source:
         topic = services.event_store.event_topic(request.match_info["topic"])
-        return _source(services, topic.name, topic, EventReader, STREAM_FORMS)
+        return _source(services, topic.name, topic.stream(), EventReader, STREAM_FORMS)
 
     return await answer_subscribe(services, request, EventSubscribeQuery, find_topic)
 
 
-def _source(services: WebServices, name: str, topic: Topic, open_reader: OpenReader, forms: Forms) -> Source:
+def _source(services: WebServices, name: str, log: StreamLog, open_reader: OpenReader, forms: Forms) -> Source:
     make_socket = partial(ListeningSocket, services, forms.socket)
-    return Source(name, topic, topic.partitions[0], open_reader, forms.sse, forms.ndjson, make_socket, TopicNotFound)
+    return Source(name, log, open_reader, forms.sse, forms.ndjson, make_socket, TopicNotFound)
 
 
 _MARKS = (

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import msgspec
 from aiohttp import web
 
-from kwire.broker.events.reading import newest_offset
 from kwire.broker.store.event_topics import config_value
 from kwire.broker.store.schema_document import SCHEMAS_MAX
 from kwire.broker.topics import Topic
@@ -62,8 +61,8 @@ async def create(services: WebServices, request: web.Request) -> web.Response:
     asked = await body_of(request, CreateEventTopic)
     if asked.name.startswith(INTERNAL_PREFIX):
         raise BadRequest(f"names that begin with {INTERNAL_PREFIX} are the server's own", code="InvalidName")
-    topic = await services.event_topics.create(asked.name, asked.schemas, asked.configs)
-    return json_answer(_told(services, topic), status=201)
+    await services.commands.topics.create_event_topic(asked.name, asked.schemas, asked.configs)
+    return json_answer(_told(services, services.event_topics.find(asked.name)), status=201)
 
 
 async def show(services: WebServices, request: web.Request) -> web.Response:
@@ -80,13 +79,13 @@ async def add(services: WebServices, request: web.Request) -> web.Response:
 
 async def _evolve(services: WebServices, request: web.Request, *, is_whole: bool) -> web.Response:
     asked = await body_of(request, GiveSchemas)
-    topic = services.event_topics.find(request.match_info["topic"])
-    await services.event_topics.evolve(topic, asked.schemas, is_whole=is_whole)
-    return json_answer(_told(services, topic))
+    name = request.match_info["topic"]
+    await services.commands.topics.change_schemas(name, asked.schemas, is_whole=is_whole)
+    return json_answer(_told(services, services.event_topics.find(name)))
 
 
 def _told(services: WebServices, topic: Topic) -> dict[str, Any]:
-    return config_value(topic.name, newest_offset(topic.partitions[0]) + 1, services.event_topics.schemas(topic))
+    return config_value(topic.name, topic.stream().bounds().committed_end, services.event_topics.schemas(topic))
 
 
 ROUTES: tuple[Route, ...] = (

@@ -368,16 +368,16 @@ class GroupStream:
         topic = self._groups.topic_of(self._group_id)
         offsets = await self._groups.committed(self._group_id, partitions)
         for index, offset in zip(partitions, offsets, strict=True):
-            partition = topic.partition(index)
-            if partition is None:
+            if index >= len(topic.partitions):
                 continue
+            reading = topic.stream(index)
             start = self._reset if offset is None else Start.at(offset)
             subscribe = self._services.subscriptions.subscribe
             try:
                 try:
-                    reader = await subscribe(topic.name, topic, partition, start, self, OPTIONS)
+                    reader = await subscribe(topic.name, reading, start, self, OPTIONS)
                 except OffsetOutOfRange as error:
-                    reader = await subscribe(topic.name, topic, partition, FROM_OLDEST, self, OPTIONS)
+                    reader = await subscribe(topic.name, reading, FROM_OLDEST, self, OPTIONS)
                     self._tell_lost(topic.name, index, error)
             except StreamError as error:
                 self._end(error.code, error.message)

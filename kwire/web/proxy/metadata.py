@@ -12,7 +12,6 @@ import msgspec
 from aiohttp import web
 
 from kwire import topic_config
-from kwire.broker.events.reading import newest_offset, oldest_offset
 from kwire.broker.topics import Topic
 from kwire.web.bodies import query_of
 from kwire.web.proxy.errors import ProxyError
@@ -20,7 +19,7 @@ from kwire.web.proxy.media import PROXY, proxy_answer
 from kwire.web.route import JSON, Answer, Route
 from kwire.web.safety import INTERNAL_PREFIX
 from kwire.web.services import WebServices
-from kwire.web.topics.lookup import PARTITION, TOPIC, find_partition, find_topic
+from kwire.web.topics.lookup import PARTITION, TOPIC, find_log, find_topic
 
 # A name takes a tenth of a microsecond, a partition one; after so many the loop gets its turn.
 NAMES_PER_TURN = 5000
@@ -92,7 +91,7 @@ async def describe_topic(services: WebServices, request: web.Request) -> web.Res
     configs = {entry.name: entry.value for entry in topic_config.describe(topic.configs, services.config)}
     told = TopicDescription(name=topic.name, configs=configs, partitions=await _partitions(services, topic))
     if topic.settings.is_event_topic:
-        told.sequence = newest_offset(topic.partitions[0]) + 1
+        told.sequence = topic.stream().bounds().committed_end
         told.schemas = services.event_topics.schemas(topic).as_json()
     return proxy_answer(request, told)
 
@@ -102,14 +101,15 @@ async def list_partitions(services: WebServices, request: web.Request) -> web.Re
 
 
 async def describe_partition(services: WebServices, request: web.Request) -> web.Response:
-    partition = find_partition(find_topic(services, request), request)
-    return proxy_answer(request, _facts(services, partition.index))
+    log = find_log(find_topic(services, request), request)
+    return proxy_answer(request, _facts(services, log.partition))
 
 
 async def partition_offsets(services: WebServices, request: web.Request) -> web.Response:
-    partition = find_partition(find_topic(services, request), request)
-    oldest, newest = oldest_offset(partition), newest_offset(partition)
-    return proxy_answer(request, PartitionOffsets(beginning_offset=oldest, end_offset=newest + 1))
+    log = find_log(find_topic(services, request), request)
+    await log.ready()
+    bounds = log.bounds()
+    return proxy_answer(request, PartitionOffsets(beginning_offset=bounds.start, end_offset=bounds.committed_end))
 
 
 async def list_brokers(services: WebServices, request: web.Request) -> web.Response:

@@ -18,9 +18,9 @@ import msgspec
 from aiohttp import web
 
 from kwire.broker.events.event import checked_json
-from kwire.broker.partition import Partition, code_of
 from kwire.broker.topics import Topic
 from kwire.errors import InvalidEvent, KafkaError
+from kwire.streams.log import StreamLog
 from kwire.web.bodies import checked_and_decoded, raw_body_of
 from kwire.web.body_bounds import check_objects
 from kwire.web.errors import BadRequest
@@ -32,14 +32,13 @@ from kwire.web.topics.lookup import (
     PARTITION,
     TOPIC,
     TopicNotFound,
-    find_partition,
+    find_log,
     find_topic,
     no_partition,
     partition_index,
 )
 from kwire.web.turns import BodyTurns
 from storage.batch_writing import batch_bytes_max, batch_of_tails, header_bytes, record_tail
-from storage.errors import StorageError
 
 # To check, place and encode a record takes some ten microseconds; after this many the loop gets its turn.
 RECORDS_PER_TURN = 500
@@ -142,7 +141,7 @@ class _Placed(NamedTuple):
     """A record on its way; `number` is its place in the request."""
 
     number: int
-    partition: Partition
+    log: StreamLog
     tail: bytes
     timestamp_ms: int
 
@@ -156,7 +155,7 @@ async def produce_to_topic(services: WebServices, request: web.Request) -> web.R
 async def produce_to_partition(services: WebServices, request: web.Request) -> web.Response:
     records = await _records_of(request)
     topic = await _find_or_create(services, request, records, partition_index(request))
-    return await _produce(services, request, topic, find_partition(topic, request), records)
+    return await _produce(services, request, topic, find_log(topic, request), records)
 
 
 async def _records_of(request: web.Request) -> Sequence[Any]:
@@ -178,17 +177,18 @@ async def _find_or_create(services: WebServices, request: web.Request, records: 
     for index in (partition, *(one.partition for one in records if one.partition is not None)):
         if not 0 <= index < topics.partition_count:
             raise no_partition(name, topics.partition_count, index)
-    return await services.topics.get_or_create(name)
+    await services.commands.topics.create_if_missing(name)
+    return find_topic(services, request)
 
 
 async def _produce(
-    services: WebServices, request: web.Request, topic: Topic, partition: Partition | None, records: Sequence[Any]
+    services: WebServices, request: web.Request, topic: Topic, log: StreamLog | None, records: Sequence[Any]
 ) -> web.Response:
     now_ms = services.clock.now_ms()
     placed: list[_Placed] = []
     turns = BodyTurns()
     for index, record in enumerate(records):
-        placed.append(_place(services, topic, partition, index, record, now_ms))
+        placed.append(_place(services, topic, log, index, record, now_ms))
         if turns.is_over(len(placed[-1].tail)):
             await asyncio.sleep(0)
     told: list[ProducedRecord] = [ProducedRecord(partition=None, offset=None)] * len(placed)
@@ -202,25 +202,22 @@ async def _produce(
     for batch, answered in waits:
         outcome = await answered
         for at, one in enumerate(batch):
-            told[one.number] = _told(one.partition.index, outcome, at)
+            told[one.number] = _told(one.log.partition, outcome, at)
     return proxy_answer(request, Produced(offsets=told))
 
 
-def _place(
-    services: WebServices, topic: Topic, partition: Partition | None, index: int, record: Any, now_ms: int
-) -> _Placed:
+def _place(services: WebServices, topic: Topic, log: StreamLog | None, index: int, record: Any, now_ms: int) -> _Placed:
     bytes_max = topic.settings.max_message_bytes
     key = _bytes_of(record.key, f"records[{index}].key", bytes_max)
     value = _bytes_of(record.value, f"records[{index}].value", bytes_max)
     if record.partition is None:
-        chosen = partition or topic.partitions[services.partitioner.choose(topic.name, key, len(topic.partitions))]
+        chosen = log or topic.stream(services.partitioner.choose(topic.name, key, len(topic.partitions)))
+    elif not 0 <= record.partition < len(topic.partitions):
+        raise no_partition(topic.name, len(topic.partitions), record.partition)
     else:
-        named = topic.partition(record.partition)
-        if named is None:
-            raise no_partition(topic.name, len(topic.partitions), record.partition)
-        if partition not in (None, named):
+        chosen = topic.stream(record.partition)
+        if log not in (None, chosen):
             raise BadRequest(f"records[{index}] names partition {record.partition}, the path another one")
-        chosen = named
     headers = [header_bytes(one.key.encode(), one.value) for one in record.headers or ()]
     tail = record_tail(key, value, len(headers), b"".join(headers))
     return _Placed(index, chosen, tail, now_ms if record.timestamp is None else record.timestamp)
@@ -239,44 +236,34 @@ def _bytes_of(given: bytes | str | msgspec.Raw | None, field: str, bytes_max: in
 
 def _batches(placed: Sequence[_Placed]) -> Iterator[list[_Placed]]:
     """Records of one partition and one time together, in order, as many as the topic takes as one batch."""
-    open_batches: dict[Partition, list[_Placed]] = {}
-    sizes: dict[Partition, int] = {}
+    open_batches: dict[StreamLog, list[_Placed]] = {}
+    sizes: dict[StreamLog, int] = {}
     for one in placed:
-        partition = one.partition
-        batch = open_batches.get(partition)
-        size_bytes = sizes.get(partition, 0) + len(one.tail)
+        log = one.log
+        batch = open_batches.get(log)
+        size_bytes = sizes.get(log, 0) + len(one.tail)
         if batch is not None and (
             batch[0].timestamp_ms != one.timestamp_ms
-            or batch_bytes_max(size_bytes, len(batch) + 1) > partition.settings.max_message_bytes
+            or batch_bytes_max(size_bytes, len(batch) + 1) > log.max_batch_bytes
         ):
-            yield open_batches.pop(partition)
+            yield open_batches.pop(log)
             batch, size_bytes = None, len(one.tail)
         if batch is None:
-            batch = open_batches[partition] = []
+            batch = open_batches[log] = []
         batch.append(one)
-        sizes[partition] = size_bytes
+        sizes[log] = size_bytes
     yield from open_batches.values()
 
 
 def _append(records: Sequence[_Placed]) -> "asyncio.Future[int | KafkaError]":
     """The offset of the first record, once all are as durable as the topic promises; or why they are not stored."""
     answered: asyncio.Future[int | KafkaError] = asyncio.get_running_loop().create_future()
-    partition = records[0].partition
-    batch, header = batch_of_tails([one.tail for one in records], records[0].timestamp_ms)
-    try:
-        appended = partition.append(batch, header)
-    except StorageError as error:
-        answered.set_result(KafkaError(code_of(error), str(error)))
-        return answered
-    except KafkaError as error:
-        answered.set_result(error)
-        return answered
 
-    def on_reached(error: KafkaError | None) -> None:
-        if not answered.done():
-            answered.set_result(error or appended.base_offset)
+    def appended(outcome: int | KafkaError) -> None:
+        if not answered.done():  # the request may be gone
+            answered.set_result(outcome)
 
-    partition.on_reached(appended.last_offset + 1, on_reached)
+    records[0].log.append(*batch_of_tails([one.tail for one in records], records[0].timestamp_ms), appended)
     return answered
 
 

@@ -152,10 +152,8 @@ async def result_of(services: WebServices, command: Publish | Subscribe | Unsubs
         case Publish(payload=payload):
             event = new_event(payload)
             room = await room_to_publish(services, payload.room)
-            offset, (event_id,) = await services.publisher.publish_and_wait(
-                room.partition, source_of(room.name), (event,)
-            )
-            return publish_result(event_id, offset, services.subscriptions.count_of(room.partition))
+            offset, (event_id,) = await services.publisher.publish_and_wait(room.log, source_of(room.name), (event,))
+            return publish_result(event_id, offset, services.subscriptions.count_of(room.log))
         case Unsubscribe(payload=payload):
             # The room must be there; nobody who asks over HTTP is subscribed to it.
             services.rooms.get(payload.room)

@@ -15,7 +15,7 @@ from aiohttp import web
 
 from kwire.broker.events.counting_back import offset_of_last
 from kwire.broker.events.event import NewEvent
-from kwire.broker.events.reading import PORTION_EVENTS, newest_offset, oldest_offset, read_events
+from kwire.broker.events.reading import PORTION_EVENTS, read_events
 from kwire.broker.rooms.rooms import Room
 from kwire.errors import EventNotFound, InvalidEvent, KafkaError, OffsetOutOfRange
 from kwire.web.bodies import check_is_json, checked_and_decoded, number_in_path, query_of, raw_body_of
@@ -100,8 +100,8 @@ async def publish(services: WebServices, request: web.Request) -> web.StreamResp
     else:
         events = [new_event(checked_and_decoded(raw, PublishedEvent, check_events))]
     room = await room_to_publish(services, request.match_info["room"])
-    offset, event_ids = await services.publisher.publish_and_wait(room.partition, source_of(room.name), events)
-    notified = services.subscriptions.count_of(room.partition)
+    offset, event_ids = await services.publisher.publish_and_wait(room.log, source_of(room.name), events)
+    notified = services.subscriptions.count_of(room.log)
     answer: Stored | StoredArray
     if is_array:
         answer = StoredArray(offset=offset, count=len(events), event_ids=event_ids, subscribers_notified=notified)
@@ -144,7 +144,7 @@ async def one_event(services: WebServices, request: web.Request) -> web.Response
     offset = number_in_path(request, "offset")
     room = services.rooms.get(request.match_info["room"])
     try:
-        events = await read_events(room.partition, offset, 1, services.reads, to_offset=offset)
+        events = await read_events(room.log, offset, 1, to_offset=offset)
     except OffsetOutOfRange:
         events = []
     if not events or events[0].offset != offset:
@@ -164,7 +164,8 @@ class RoomHistory:
         self._limit = limit
         # Set for a second reading, which has to end where the first one did.
         self._expected_offset: int | None = None
-        self.oldest_offset, self.newest_offset = oldest_offset(room.partition), newest_offset(room.partition)
+        bounds = room.log.bounds()
+        self.oldest_offset, self.newest_offset = bounds.start, bounds.newest
 
     def again(self) -> "RoomHistory":
         """The same events once more, now that it is known where they end."""
@@ -199,17 +200,16 @@ class RoomHistory:
             raise ConnectionResetError(f"offset {self.next_offset} of {self._room.name!r} can no longer be read")
 
     async def _portions(self) -> AsyncGenerator[list[bytes], None]:
-        services, partition, left = self._services, self._room.partition, self._limit
-        sizes = PartSizes(services)
+        left = self._limit
+        sizes = PartSizes(self._services)
         size_bytes = 0
         try:
             while self.next_offset <= self._end and left > 0 and size_bytes < HISTORY_BYTES_MAX:
                 try:
                     events = await read_events(
-                        partition,
+                        self._room.log,
                         self.next_offset,
                         min(PORTION_EVENTS, left),
-                        services.reads,
                         to_offset=self._end,
                         bytes_max=await sizes.next_bytes_max(),
                     )
@@ -236,18 +236,19 @@ async def history_of(
     services: WebServices, room: Room, from_offset: int | None, to_offset: int | None, limit: int
 ) -> RoomHistory:
     """Raises OffsetOutOfRange for a start that retention has taken; one beyond the end is simply empty."""
-    partition = room.partition
+    await room.log.ready()
     if from_offset is not None and from_offset < 0:
-        start = await offset_of_last(partition, -from_offset, services.reads)
-        # Others had their turn meanwhile.
-        oldest, newest = oldest_offset(partition), newest_offset(partition)
-        start = max(start, oldest)
+        start = await offset_of_last(room.log, -from_offset)
+        # Retention may have run meanwhile.
+        bounds = room.log.bounds()
+        start = max(start, bounds.start)
     else:
-        oldest, newest = oldest_offset(partition), newest_offset(partition)
-        start = from_offset or oldest
-    if start < oldest:
-        raise OffsetOutOfRange(start, oldest, newest)
-    return RoomHistory(services, room, start, newest if to_offset is None else min(newest, to_offset), limit)
+        bounds = room.log.bounds()
+        start = from_offset or bounds.start
+    if start < bounds.start:
+        raise OffsetOutOfRange(start, bounds.start, bounds.newest)
+    end = bounds.newest if to_offset is None else min(bounds.newest, to_offset)
+    return RoomHistory(services, room, start, end, limit)
 
 
 def _wants_lines(request: web.Request) -> bool:

@@ -249,15 +249,15 @@ class _Storing:
             data = b""
 
     async def _store(self, found: Sequence[Line]) -> None:
-        if self._room.partition.is_leaving or self._room.partition.is_forgotten:
+        if self._room.log.is_closing:
             self._room = await _room_again(self._services, self._room)
-        partition = self._room.partition
+        room_log = self._room.log
         for start in range(0, len(found), PORTION_EVENTS):
-            for portion in _portions(found[start : start + PORTION_EVENTS], partition.settings.max_message_bytes):
+            for portion in _portions(found[start : start + PORTION_EVENTS], room_log.max_batch_bytes):
                 # It waits for its answer before it is stored, so that none is lost if this ends in between.
                 await self._waiting.put(portion)
                 if portion.events:
-                    self._services.publisher.publish(partition, self._source, portion.events, portion.settle)
+                    self._services.publisher.publish(room_log, self._source, portion.events, portion.settle)
                 self._count_refused(portion)
             await asyncio.sleep(0)
         if not found:

@@ -112,8 +112,9 @@ async def put_room(services: WebServices, request: web.Request) -> web.Response:
         check_is_json(request)
         settings = decoded(raw, RoomSettings)
     overrides = RoomOverrides(settings.retention_mode, settings.retention_hours, settings.max_events)
-    room, is_new = await services.rooms.create(request.match_info["room"], overrides)
-    return json_answer(_description(services, room), 201 if is_new else 200)
+    name = request.match_info["room"]
+    is_new = await services.commands.rooms.create(name, overrides)
+    return json_answer(_description(services, services.rooms.get(name)), 201 if is_new else 200)
 
 
 async def get_room(services: WebServices, request: web.Request) -> web.Response:
@@ -122,7 +123,7 @@ async def get_room(services: WebServices, request: web.Request) -> web.Response:
 
 async def delete_room(services: WebServices, request: web.Request) -> web.Response:
     name = request.match_info["room"]
-    await services.rooms.delete(name)
+    await services.commands.rooms.delete(name)
     return json_answer(RoomDeleted(success=True, room=name))
 
 
@@ -137,7 +138,7 @@ async def room_to_publish(services: WebServices, name: str) -> Room:
 def check_length(services: WebServices, name: str, raw: bytes) -> None:
     """Raise EventTooLarge for a body that cannot become one batch of the room: to decode it would hold the loop."""
     try:
-        limit = services.rooms.get(name).partition.settings.max_message_bytes
+        limit = services.rooms.get(name).log.max_batch_bytes
     except RoomNotFound:
         limit = services.config.values.number("message.max.bytes")
     if len(raw) > limit:

@@ -24,11 +24,11 @@ from msgspec import Raw
 from msgspec.json import Encoder
 
 from kwire.broker.events.publishing import Outcome, Published
-from kwire.broker.partition import Partition
 from kwire.broker.subscriptions import Subscription
 from kwire.broker.subscriptions.marks import STOPPING, Closed, Mark
 from kwire.broker.subscriptions.portions import Portion
 from kwire.errors import KafkaError, RoomNotFound, StreamError, SubscriptionFailed
+from kwire.streams.log import StreamLog
 from kwire.web.errors import BadRequest, Refusal, error_body
 from kwire.web.event_json import new_event, source_of
 from kwire.web.large_answers import PIECE_BYTES
@@ -233,15 +233,15 @@ class SocketSession:
             self._send_error(request_id, error)
             return
         self._unanswered += 1
-        done = partial(self._published, request_id, room.partition)
-        services.publisher.publish(room.partition, source_of(room.name), (event,), done)
+        done = partial(self._published, request_id, room.log)
+        services.publisher.publish(room.log, source_of(room.name), (event,), done)
 
-    def _published(self, request_id: Raw, partition: Partition, outcome: Outcome) -> None:
+    def _published(self, request_id: Raw, published: StreamLog, outcome: Outcome) -> None:
         self._unanswered -= 1
         if self._is_lost:
             return
         if type(outcome) is Published:
-            notified = self._services.subscriptions.count_of(partition)
+            notified = self._services.subscriptions.count_of(published)
             self._send_result(request_id, publish_result(outcome.event_ids[0], outcome.offset, notified))
         else:
             assert isinstance(outcome, Exception)
@@ -282,8 +282,8 @@ class SocketSession:
         room = await services.rooms.get_or_create(payload.room)
         # The rest as if the room had been there: its answer comes when it is durable.
         self._unanswered += 1
-        done = partial(self._published, request_id, room.partition)
-        services.publisher.publish(room.partition, source_of(room.name), (new_event(payload),), done)
+        done = partial(self._published, request_id, room.log)
+        services.publisher.publish(room.log, source_of(room.name), (new_event(payload),), done)
 
     async def _subscribe(self, request_id: Raw, payload: SubscribePayload) -> None:
         services, name = self._services, payload.room
@@ -293,7 +293,7 @@ class SocketSession:
             raise SubscriptionFailed(f"a connection may have {SUBSCRIPTIONS_MAX} subscriptions")
         start, options = payload.start(), payload.options()
         room = await services.rooms.get_or_create(name)
-        subscription = await services.subscriptions.subscribe(name, room.topic, room.partition, start, self, options)
+        subscription = await services.subscriptions.subscribe(name, room.log, start, self, options)
         if self._is_lost or self._is_closing:
             subscription.close()
             return

@@ -61,9 +61,7 @@ async def subscribe(services: WebServices, request: web.Request) -> web.StreamRe
     async def find_room() -> Source:
         room = await services.rooms.get_or_create(request.match_info["room"])
         make_socket = partial(SocketSession, services, is_single=True)
-        return Source(
-            room.name, room.topic, room.partition, EventReader, SSE_FORM, NDJSON_FORM, make_socket, RoomNotFound
-        )
+        return Source(room.name, room.log, EventReader, SSE_FORM, NDJSON_FORM, make_socket, RoomNotFound)
 
     return await answer_subscribe(services, request, RoomSubscribeQuery, find_room)
 

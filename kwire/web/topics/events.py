@@ -22,10 +22,10 @@ from aiohttp import web
 from kwire.broker.events.counting_back import offset_of_last
 from kwire.broker.events.event import EMPTY, TYPE_BYTES_MAX, Event, NewEvent, checked_json, record_of
 from kwire.broker.events.publishing import Outcome
-from kwire.broker.events.reading import EventReader, NeedsDisk, newest_offset, oldest_offset
-from kwire.broker.partition import Partition
+from kwire.broker.events.reading import EventReader
 from kwire.broker.topics import Topic
 from kwire.errors import InvalidEvent, KafkaError, OffsetOutOfRange
+from kwire.streams.log import NotReady, StreamLog
 from kwire.web.bodies import check_is_json, checked_and_decoded, json_answer, raw_body_of
 from kwire.web.body_bounds import check_events, check_objects
 from kwire.web.errors import BadRequest, ErrorFacts, error_body
@@ -34,7 +34,7 @@ from kwire.web.large_answers import Parts, PartSizes, stream_answer
 from kwire.web.memory import MemoryExhausted
 from kwire.web.route import JSON, Answer, AnyOf, Route
 from kwire.web.services import WebServices
-from kwire.web.topics.lookup import PARTITION, TOPIC, find_partition, find_topic
+from kwire.web.topics.lookup import PARTITION, TOPIC, find_log, find_topic
 from kwire.web.topics.topics import check_enabled, optional_body_of
 from kwire.web.turns import BodyTurns
 from storage.batch import Record
@@ -119,10 +119,10 @@ class Consumed(msgspec.Struct, kw_only=True):
 
 
 class _Placed(NamedTuple):
-    """An event and the partition it goes to; `number` is its place in the request."""
+    """An event and the log it goes to; `number` is its place in the request."""
 
     number: int
-    partition: Partition
+    log: StreamLog
     event: NewEvent
 
 
@@ -136,10 +136,8 @@ async def publish(services: WebServices, request: web.Request) -> web.Response:
     source = f"/topics/{topic.name}".encode()
     if isinstance(asked, TopicPublish):
         placed = _place(services, topic, 0, asked)
-        published = await services.publisher.publish_and_wait(placed.partition, source, (placed.event,))
-        return json_answer(
-            TopicPublished(partition_id=placed.partition.index, offset=published.offset, topic=topic.name)
-        )
+        published = await services.publisher.publish_and_wait(placed.log, source, (placed.event,))
+        return json_answer(TopicPublished(partition_id=placed.log.partition, offset=published.offset, topic=topic.name))
     return await _publish_many(services, topic, source, asked)
 
 
@@ -165,7 +163,7 @@ async def _publish_many(
     for first in range(0, len(placed), EVENTS_PER_TURN):
         for call in _calls(placed[first : first + EVENTS_PER_TURN], sizes, topic.settings.max_message_bytes):
             events = [one.event for one in call]
-            waits.append((call, _begin(services, call[0].partition, source, events)))
+            waits.append((call, _begin(services, call[0].log, source, events)))
         await asyncio.sleep(0)
     for call, answered in waits:
         outcome = await answered
@@ -174,7 +172,7 @@ async def _publish_many(
         else:
             stored_count += len(call)
         for at, event in enumerate(call):
-            outcomes[event.number] = _outcome(event.partition.index, outcome, at)
+            outcomes[event.number] = _outcome(event.log.partition, outcome, at)
     if not stored_count:
         raise errors[0]
     told = [one for one in outcomes if one is not None]
@@ -183,7 +181,7 @@ async def _publish_many(
 
 
 def _begin(
-    services: WebServices, partition: Partition, source: bytes, events: Sequence[NewEvent]
+    services: WebServices, log: StreamLog, source: bytes, events: Sequence[NewEvent]
 ) -> "asyncio.Future[Outcome]":
     answered: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 
@@ -191,16 +189,16 @@ def _begin(
         if not answered.done():  # whoever asked may be gone
             answered.set_result(outcome)
 
-    services.publisher.publish(partition, source, events, done)
+    services.publisher.publish(log, source, events, done)
     return answered
 
 
 def _place(services: WebServices, topic: Topic, index: int, asked: TopicPublish) -> _Placed:
     key = asked.key.encode() if asked.key is not None else None
-    partition = topic.partitions[services.partitioner.choose(topic.name, key, len(topic.partitions))]
+    log = topic.stream(services.partitioner.choose(topic.name, key, len(topic.partitions)))
     data = checked_json(bytes(asked.data), stored_bytes_max=topic.settings.max_message_bytes)
     event = NewEvent(asked.event_type, data, asked.metadata or EMPTY, key)
-    return _Placed(index, partition, event)
+    return _Placed(index, log, event)
 
 
 def _size_bytes(record: Record) -> int:
@@ -211,17 +209,17 @@ def _size_bytes(record: Record) -> int:
 
 def _calls(placed: Sequence[_Placed], sizes: Sequence[int], bytes_max: int) -> Iterator[list[_Placed]]:
     """Events of one partition together, in order, as many as the topic takes as one batch."""
-    calls: dict[Partition, list[_Placed]] = {}
-    taken: dict[Partition, int] = {}
+    calls: dict[StreamLog, list[_Placed]] = {}
+    taken: dict[StreamLog, int] = {}
     for one in placed:
-        call, size_bytes = calls.get(one.partition), taken.get(one.partition, 0) + sizes[one.number]
+        call, size_bytes = calls.get(one.log), taken.get(one.log, 0) + sizes[one.number]
         if call is not None and batch_bytes_max(size_bytes, len(call) + 1) > bytes_max:
-            yield calls.pop(one.partition)
+            yield calls.pop(one.log)
             call, size_bytes = None, sizes[one.number]
         if call is None:
-            call = calls[one.partition] = []
+            call = calls[one.log] = []
         call.append(one)
-        taken[one.partition] = size_bytes
+        taken[one.log] = size_bytes
     yield from calls.values()
 
 
@@ -239,15 +237,15 @@ async def consume(services: WebServices, request: web.Request) -> web.StreamResp
     check_enabled(services)
     asked = await optional_body_of(request, Consume)
     topic = find_topic(services, request)
-    partition = find_partition(topic, request)
-    start = await _start(services, partition, asked.from_offset)
-    return await stream_answer(request, _consumed(services, topic, partition, start, asked.limit), JSON)
+    log = find_log(topic, request)
+    start = await _start(log, asked.from_offset)
+    return await stream_answer(request, _consumed(services, log, start, asked.limit), JSON)
 
 
-async def _consumed(services: WebServices, topic: Topic, partition: Partition, start: int, limit: int) -> Parts:
+async def _consumed(services: WebServices, log: StreamLog, start: int, limit: int) -> Parts:
     """A `Consumed` as JSON, in parts."""
-    front = msgspec.json.encode({"topic": topic.name, "partition_id": partition.index, "events": []})[:-2]
-    reader = EventReader(partition, start)
+    front = msgspec.json.encode({"topic": log.topic, "partition_id": log.partition, "events": []})[:-2]
+    reader = EventReader(log, start)
     sizes = PartSizes(services)
     next_offset = start
     count = bytes_taken = 0
@@ -256,22 +254,22 @@ async def _consumed(services: WebServices, topic: Topic, partition: Partition, s
             try:
                 bytes_max = min(await sizes.next_bytes_max(), CONSUME_BYTES_MAX - bytes_taken)
                 events = reader.read(min(EVENTS_PER_TURN, limit - count), bytes_max)
-                if not isinstance(events, NeedsDisk):
+                if not isinstance(events, NotReady):
                     sizes.check(events)
             except (KafkaError, OffsetOutOfRange, MemoryExhausted):
                 # Retention may overtake a reader, and a place may be damaged: what came before it is answered first.
                 if count:
                     break
                 raise
-            if isinstance(events, NeedsDisk):
-                await services.reads.do([events.warm_up])
+            if isinstance(events, NotReady):
+                await events.wait()
                 continue
             next_offset = reader.next_offset
             if not events:
                 break
             count += len(events)
             bytes_taken += sum(one.size_bytes for one in events)
-            part = front + msgspec.json.encode([shown_event(topic.name, partition.index, one) for one in events])[1:-1]
+            part = front + msgspec.json.encode([shown_event(log.topic, log.partition, one) for one in events])[1:-1]
             # A client that does not take the part holds it, and not the events as well.
             del events
             reader.put_down()
@@ -282,14 +280,15 @@ async def _consumed(services: WebServices, topic: Topic, partition: Partition, s
     yield b'%b],"next_offset":%d,"count":%d}' % (front if front != b"," else b"", next_offset, count)
 
 
-async def _start(services: WebServices, partition: Partition, from_offset: int | None) -> int:
-    oldest = oldest_offset(partition)
+async def _start(log: StreamLog, from_offset: int | None) -> int:
+    await log.ready()
+    bounds = log.bounds()
     if not from_offset:
-        return oldest
+        return bounds.start
     if from_offset < 0:
-        return await offset_of_last(partition, -from_offset, services.reads)
-    if from_offset < oldest:
-        raise OffsetOutOfRange(from_offset, oldest, newest_offset(partition))
+        return await offset_of_last(log, -from_offset)
+    if from_offset < bounds.start:
+        raise OffsetOutOfRange(from_offset, bounds.start, bounds.newest)
     return from_offset
 
 

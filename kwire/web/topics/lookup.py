@@ -5,9 +5,9 @@ from typing import Annotated, Any
 import msgspec
 from aiohttp import web
 
-from kwire.broker.partition import Partition
 from kwire.broker.topics import Topic
 from kwire.errors import ErrorCode
+from kwire.streams.log import StreamLog
 from kwire.web.errors import Refusal
 from kwire.web.services import WebServices
 
@@ -47,11 +47,12 @@ def find_topic(services: WebServices, request: web.Request) -> Topic:
     return topic
 
 
-def find_partition(topic: Topic, request: web.Request) -> Partition:
-    partition = topic.partition(partition_index(request))
-    if partition is None:
+def find_log(topic: Topic, request: web.Request) -> StreamLog:
+    """The log of the partition that the path names."""
+    index = partition_index(request)
+    if not 0 <= index < len(topic.partitions):
         raise no_partition(topic.name, len(topic.partitions), request.match_info["partition"])
-    return partition
+    return topic.stream(index)
 
 
 def partition_index(request: web.Request) -> int:

@@ -10,8 +10,6 @@ import asyncio
 import msgspec
 from aiohttp import web
 
-from kwire.broker.events.reading import newest_offset, oldest_offset
-from kwire.broker.turns import open_in_turns
 from kwire.web.bodies import json_answer
 from kwire.web.route import Route
 from kwire.web.services import WebServices
@@ -40,20 +38,20 @@ class TopicStats(msgspec.Struct, kw_only=True):
 async def topic_stats(services: WebServices, request: web.Request) -> web.Response:
     check_enabled(services)
     topic = find_topic(services, request)
-    await open_in_turns(one for one in topic.partitions if not one.is_open)
     last_round_ms = services.keepers.retention.last_round_ms
     ago = None if last_round_ms is None else max(0, services.clock.now_ms() - last_round_ms) // 1000
     told = []
-    for number, partition in enumerate(topic.partitions, start=1):
-        oldest, newest = oldest_offset(partition), newest_offset(partition)
+    for number, log in enumerate(map(topic.stream, range(len(topic.partitions))), start=1):
+        await log.ready()
+        bounds = log.bounds()
         told.append(
             PartitionStats(
-                partition_id=partition.index,
+                partition_id=log.partition,
                 topic=topic.name,
-                message_count=newest - oldest + 1,
-                total_bytes=partition.size_bytes,
-                min_offset=oldest,
-                max_offset=newest,
+                message_count=bounds.committed_end - bounds.start,
+                total_bytes=log.usage().size_bytes,
+                min_offset=bounds.start,
+                max_offset=bounds.newest,
                 last_compaction=ago,
             )
         )

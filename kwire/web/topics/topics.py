@@ -13,7 +13,6 @@ from aiohttp import web
 
 from kwire.broker.catalogue import ROOM_CONFIG
 from kwire.broker.topic_names import PARTITIONS_MAX
-from kwire.broker.topics import NewTopic, Topic
 from kwire.errors import ErrorCode, KafkaError
 from kwire.web.bodies import body_of, check_is_json, decoded, json_answer, raw_body_of
 from kwire.web.errors import Refusal
@@ -94,10 +93,9 @@ async def create_topic(services: WebServices, request: web.Request) -> web.Respo
     check_enabled(services)
     asked = await optional_body_of(request, CreateTopic)
     count = asked.num_partitions or services.config.streams.partition_count
-    new = NewTopic(request.match_info["topic"], count, _configs(services, asked))
-    services.topics.check(new)
-    (topic,) = await services.topics.create([new])
-    return json_answer(_told(topic), status=201)
+    name = request.match_info["topic"]
+    await services.commands.topics.create(name, count, _configs(services, asked))
+    return json_answer(_told(name, count), status=201)
 
 
 def _configs(services: WebServices, asked: CreateTopic) -> Mapping[str, str]:
@@ -110,8 +108,8 @@ def _configs(services: WebServices, asked: CreateTopic) -> Mapping[str, str]:
     return {**configs_of(policy, asked.segment_bytes, streams.segment_bytes), **asked.configs}
 
 
-def _told(topic: Topic) -> CreatedTopic:
-    return CreatedTopic(success=True, topic=topic.name, num_partitions=len(topic.partitions), replication_factor=1)
+def _told(name: str, partition_count: int) -> CreatedTopic:
+    return CreatedTopic(success=True, topic=name, num_partitions=partition_count, replication_factor=1)
 
 
 async def widen_topic(services: WebServices, request: web.Request) -> web.Response:
@@ -130,8 +128,8 @@ async def widen_topic(services: WebServices, request: web.Request) -> web.Respon
             status=409,
         )
     if count > now:
-        await services.topics.widen(topic, count)
-    return json_answer(_told(topic))
+        await services.commands.topics.add_partitions(topic.name, count)
+    return json_answer(_told(topic.name, count))
 
 
 async def delete_topic(services: WebServices, request: web.Request) -> web.Response:
@@ -140,7 +138,7 @@ async def delete_topic(services: WebServices, request: web.Request) -> web.Respo
         check_enabled(services)
     if not services.config.topics.is_delete_allowed:
         raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false.")
-    await services.topics.delete(topic)
+    await services.commands.topics.delete(topic.name)
     return json_answer(Deleted(success=True, topic=topic.name))
 
 

@@ -3,20 +3,18 @@
 A consumer is a webhook with the policy `remove`, so it is under /webhooks too; here are all webhooks, in short.
 """
 
-import asyncio
 from typing import Annotated
 
 import msgspec
 from aiohttp import web
 
-from kwire.broker.webhooks.consumer import Consumer
 from kwire.broker.webhooks.definition import Policy, State, parse_webhook
-from kwire.broker.webhooks.webhooks import Webhooks
+from kwire.streams.commands import WebhookView
 from kwire.web.bodies import body_of, json_answer, query_of
 from kwire.web.route import Route
 from kwire.web.safety import check_name
 from kwire.web.services import WebServices
-from kwire.web.webhooks.lookup import PATH, TAG, consumer_of, webhooks_of
+from kwire.web.webhooks.lookup import PATH, TAG, page_of, webhooks_of
 from kwire.web.webhooks.shapes import DeletedWebhook, Places, Url, WebhooksQuery
 
 
@@ -54,12 +52,12 @@ async def register(services: WebServices, request: web.Request) -> web.Response:
     for name in asked.topics:
         check_name(name)
     raw = {"url": asked.callback, "topics": asked.topics, "policy": "remove"}
-    consumer = await webhooks.register(parse_webhook(raw))
-    definition = consumer.definition
+    webhook = await webhooks.register(parse_webhook(raw))
+    definition = webhook.definition
     answer = RegisteredConsumer(
-        id=consumer.webhook_id,
+        id=definition.webhook_id,
         callback=definition.url,
-        topics=_last_ids(webhooks, consumer),
+        topics=_last_ids(webhook),
         policy=definition.policy,
         state=definition.state,
         secret=definition.secrets.current,
@@ -68,19 +66,12 @@ async def register(services: WebServices, request: web.Request) -> web.Response:
 
 
 async def list_consumers(services: WebServices, request: web.Request) -> web.Response:
-    webhooks = webhooks_of(services)
-    query = query_of(request, WebhooksQuery)
-    page = webhooks.page(query.after, query.limit + 1, query.topic)
-    listed: list[ShownConsumer] = []
-    for one in page[: query.limit]:
-        listed.append(_shown(webhooks, one))
-        # Each may have a hundred topics; others get their turn.
-        await asyncio.sleep(0)
-    return json_answer(ConsumerList(consumers=listed, next=listed[-1].id if len(page) > query.limit else None))
+    listed, after = await page_of(webhooks_of(services), query_of(request, WebhooksQuery), _shown)
+    return json_answer(ConsumerList(consumers=listed, next=after))
 
 
 async def get_consumer(services: WebServices, request: web.Request) -> web.Response:
-    return json_answer(_shown(webhooks_of(services), consumer_of(services, request)))
+    return json_answer(_shown(await webhooks_of(services).get(request.match_info["webhook"])))
 
 
 async def delete_consumer(services: WebServices, request: web.Request) -> web.Response:
@@ -89,16 +80,16 @@ async def delete_consumer(services: WebServices, request: web.Request) -> web.Re
     return json_answer(DeletedWebhook(success=True, id=webhook_id))
 
 
-def _last_ids(webhooks: Webhooks, consumer: Consumer) -> dict[str, str | None]:
-    return {name: place.last_event_id for name, place in webhooks.places(consumer).items()}
+def _last_ids(webhook: WebhookView) -> dict[str, str | None]:
+    return {name: place.last_event_id for name, place in webhook.places.items()}
 
 
-def _shown(webhooks: Webhooks, consumer: Consumer) -> ShownConsumer:
-    definition = consumer.definition
+def _shown(webhook: WebhookView) -> ShownConsumer:
+    definition = webhook.definition
     return ShownConsumer(
-        id=consumer.webhook_id,
+        id=definition.webhook_id,
         callback=definition.url,
-        topics=_last_ids(webhooks, consumer),
+        topics=_last_ids(webhook),
         policy=definition.policy,
         state=definition.state,
     )

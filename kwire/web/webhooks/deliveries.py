@@ -8,7 +8,7 @@ from kwire.broker.events.event import time_text
 from kwire.broker.store.event_ids import EventId
 from kwire.broker.subscriptions.start import FROM_OLDEST, Start
 from kwire.broker.webhooks.consumer import Attempt, DeadLetter
-from kwire.broker.webhooks.webhooks import Webhooks
+from kwire.streams.commands import WebhookCommands
 from kwire.web.bodies import body_of, check_is_json, decoded, json_answer, query_of, raw_body_of
 from kwire.web.errors import BadRequest, Refusal
 from kwire.web.event_id import EVENT_ID
@@ -35,14 +35,15 @@ from kwire.web.webhooks.shapes import (
 # Test deliveries at a time: a receiver may take as long as it likes to answer them.
 TESTS_MAX = 8
 
-_tests: WeakKeyDictionary[Webhooks, int] = WeakKeyDictionary()
+_tests: WeakKeyDictionary[WebhookCommands, int] = WeakKeyDictionary()
 
 
 async def attempts(services: WebServices, request: web.Request) -> web.Response:
     webhooks = webhooks_of(services)
     query = query_of(request, AttemptsQuery)
     # One more than asked for, to know whether there is a next page.
-    page = webhooks.attempts(request.match_info["webhook"], query.before, query.limit + 1, is_failed_only=query.failed)
+    webhook_id = request.match_info["webhook"]
+    page = await webhooks.attempts(webhook_id, query.before, query.limit + 1, is_failed_only=query.failed)
     listed = [_shown_attempt(one) for one in page[: query.limit]]
     return json_answer(AttemptList(attempts=listed, next=listed[-1].number if len(page) > query.limit else None))
 
@@ -51,7 +52,7 @@ async def dead_letters(services: WebServices, request: web.Request) -> web.Respo
     webhooks = webhooks_of(services)
     query = query_of(request, DeadQuery)
     after = event_id_of(query.after) if query.after else None
-    page = webhooks.dead_letters(request.match_info["webhook"], after, query.limit + 1)
+    page = await webhooks.dead_letters(request.match_info["webhook"], after, query.limit + 1)
     listed = [_shown_letter(event_id, letter) for event_id, letter in page[: query.limit]]
     following = listed[-1].eventId if len(page) > query.limit else None
     return json_answer(DeadLetterList(deadLetters=listed, next=following))

@@ -1,35 +1,46 @@
 """What all doors of webhooks share: whether they are served, the ids in requests, and a webhook as it is shown."""
 
-from typing import Annotated, Any
+import asyncio
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
 
 import msgspec
-from aiohttp import web
 
 from kwire.broker.store.event_ids import EventId
-from kwire.broker.webhooks.consumer import Consumer
-from kwire.broker.webhooks.webhooks import Webhooks
 from kwire.errors import InvalidEvent
+from kwire.streams.commands import WebhookCommands, WebhookView
 from kwire.web.errors import BadRequest, Refusal
 from kwire.web.safety import check_name
 from kwire.web.services import WebServices
-from kwire.web.webhooks.shapes import ShownPlace, ShownWebhook
+from kwire.web.webhooks.shapes import ShownPlace, ShownWebhook, WebhooksQuery
 
 TAG = "webhooks"
 WEBHOOK_ID_LENGTH_MAX = 100
 PATH = {"webhook": Annotated[str, msgspec.Meta(min_length=1, max_length=WEBHOOK_ID_LENGTH_MAX)]}
 
+Shown = TypeVar("Shown")
 
-def webhooks_of(services: WebServices) -> Webhooks:
-    if services.webhooks is None:
+
+def webhooks_of(services: WebServices) -> WebhookCommands:
+    if services.commands.webhooks is None:
         raise Refusal(
             "webhooks are not served here: kwire.webhooks.enable is false", code="WebhooksDisabled", status=403
         )
-    return services.webhooks
+    return services.commands.webhooks
 
 
-def consumer_of(services: WebServices, request: web.Request) -> Consumer:
-    """The webhook that the path names; raises WebhookNotFound."""
-    return webhooks_of(services).get(request.match_info["webhook"])
+async def page_of(
+    webhooks: WebhookCommands, query: WebhooksQuery, show: Callable[[WebhookView], Shown]
+) -> tuple[list[Shown], str | None]:
+    """(the webhooks that the query asks for; what to give as `after` for the next page, None after the last one)."""
+    # One more than asked for, to know whether there is a next page.
+    page = await webhooks.page(query.after, query.limit + 1, query.topic)
+    listed: list[Shown] = []
+    for one in page[: query.limit]:
+        listed.append(show(one))
+        # Each may have a hundred topics; others get their turn.
+        await asyncio.sleep(0)
+    return listed, page[query.limit - 1].definition.webhook_id if len(page) > query.limit else None
 
 
 def event_id_of(text: str) -> EventId:
@@ -41,19 +52,19 @@ def event_id_of(text: str) -> EventId:
     return event_id
 
 
-def shown(webhooks: Webhooks, consumer: Consumer) -> ShownWebhook:
-    return msgspec.convert(facts_of(webhooks, consumer), ShownWebhook)
+def shown(webhook: WebhookView) -> ShownWebhook:
+    return msgspec.convert(facts_of(webhook), ShownWebhook)
 
 
-def facts_of(webhooks: Webhooks, consumer: Consumer) -> dict[str, Any]:
+def facts_of(webhook: WebhookView) -> dict[str, Any]:
     """All fields of a ShownWebhook."""
     return {
-        **consumer.definition.shown(),
+        **webhook.definition.shown(),
         "topics": {
             name: ShownPlace(lastEventId=place.last_event_id, pending=place.pending, retrying=place.retrying)
-            for name, place in webhooks.places(consumer).items()
+            for name, place in webhook.places.items()
         },
-        "delivered": consumer.delivered_count,
-        "failed": consumer.failed_count,
-        "deadLetters": len(consumer.dead),
+        "delivered": webhook.delivered_count,
+        "failed": webhook.failed_count,
+        "deadLetters": webhook.dead_count,
     }

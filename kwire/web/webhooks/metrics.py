@@ -1,6 +1,5 @@
 """What webhooks have to say, as Prometheus families; a part of GET /metrics. No label names a webhook."""
 
-from collections import Counter
 from collections.abc import Iterator
 from typing import get_args
 
@@ -11,35 +10,31 @@ from kwire.web.services import WebServices
 
 
 def webhook_families(services: WebServices) -> Iterator[Metric]:
-    webhooks = services.webhooks
-    if webhooks is None:
+    if services.webhook_statistics is None:
         return
-    consumers = webhooks.page("", len(webhooks))
-    states = Counter(one.definition.state for one in consumers)
+    statistics = services.webhook_statistics()
     family = GaugeMetricFamily("kwire_webhooks", "Webhooks, by state.", labels=["state"])
     for state in get_args(State):
-        family.add_metric([state], states[state])
+        family.add_metric([state], statistics.states.get(state, 0))
     yield family
-    places = [place for one in consumers for place in webhooks.places(one).values()]
     yield GaugeMetricFamily(
         "kwire_webhooks_pending_events",
         "Events that lie behind the places of webhooks, wanted or not.",
-        value=sum(place.pending for place in places),
+        value=statistics.pending,
     )
     yield GaugeMetricFamily(
         "kwire_webhooks_retrying_events",
         "Failed events that wait for another attempt.",
-        value=sum(place.retrying for place in places),
+        value=statistics.retrying,
     )
     yield GaugeMetricFamily(
         "kwire_webhooks_dead_letters",
         "Events that could not be delivered and were not given up.",
-        value=sum(len(one.dead) for one in consumers),
+        value=statistics.dead_letters,
     )
-    counts = webhooks.counts
-    yield GaugeMetricFamily("kwire_webhooks_in_flight", "Deliveries under way.", value=counts.in_flight)
+    yield GaugeMetricFamily("kwire_webhooks_in_flight", "Deliveries under way.", value=statistics.in_flight)
     attempts = CounterMetricFamily("kwire_webhooks_attempts", "Deliveries tried, by outcome.", labels=["outcome"])
-    attempts.add_metric(["delivered"], counts.delivered)
-    attempts.add_metric(["failed"], counts.failed)
+    attempts.add_metric(["delivered"], statistics.delivered)
+    attempts.add_metric(["failed"], statistics.failed)
     yield attempts
-    yield CounterMetricFamily("kwire_webhooks_died", "Events that became dead letters.", value=counts.dead)
+    yield CounterMetricFamily("kwire_webhooks_died", "Events that became dead letters.", value=statistics.died)

@@ -3,8 +3,6 @@
 What is answered is durable. A secret is in the answer that makes it, and in no other.
 """
 
-import asyncio
-
 import msgspec
 from aiohttp import web
 
@@ -13,7 +11,7 @@ from kwire.web.bodies import body_of, check_is_json, decoded, json_answer, query
 from kwire.web.route import Route
 from kwire.web.safety import check_name
 from kwire.web.services import WebServices
-from kwire.web.webhooks.lookup import PATH, TAG, consumer_of, facts_of, shown, webhooks_of
+from kwire.web.webhooks.lookup import PATH, TAG, facts_of, page_of, shown, webhooks_of
 from kwire.web.webhooks.shapes import (
     ChangedWebhook,
     DeletedWebhook,
@@ -33,27 +31,18 @@ async def create(services: WebServices, request: web.Request) -> web.Response:
     webhooks = webhooks_of(services)
     asked = await body_of(request, NewWebhook)
     _check_topics(asked.topics)
-    consumer = await webhooks.register(parse_webhook(msgspec.to_builtins(asked)))
-    facts = facts_of(webhooks, consumer)
-    made = msgspec.convert({**facts, "secret": consumer.definition.secrets.current}, MadeWebhook)
+    webhook = await webhooks.register(parse_webhook(msgspec.to_builtins(asked)))
+    made = msgspec.convert({**facts_of(webhook), "secret": webhook.definition.secrets.current}, MadeWebhook)
     return json_answer(made, 201)
 
 
 async def list_webhooks(services: WebServices, request: web.Request) -> web.Response:
-    webhooks = webhooks_of(services)
-    query = query_of(request, WebhooksQuery)
-    # One more than asked for, to know whether there is a next page.
-    page = webhooks.page(query.after, query.limit + 1, query.topic)
-    listed: list[ShownWebhook] = []
-    for one in page[: query.limit]:
-        listed.append(shown(webhooks, one))
-        # Each may have a hundred topics; others get their turn.
-        await asyncio.sleep(0)
-    return json_answer(WebhookList(webhooks=listed, next=listed[-1].id if len(page) > query.limit else None))
+    listed, after = await page_of(webhooks_of(services), query_of(request, WebhooksQuery), shown)
+    return json_answer(WebhookList(webhooks=listed, next=after))
 
 
 async def get(services: WebServices, request: web.Request) -> web.Response:
-    return json_answer(shown(webhooks_of(services), consumer_of(services, request)))
+    return json_answer(shown(await webhooks_of(services).get(request.match_info["webhook"])))
 
 
 async def change(services: WebServices, request: web.Request) -> web.Response:
@@ -63,8 +52,8 @@ async def change(services: WebServices, request: web.Request) -> web.Response:
     asked = decoded(raw, ChangedWebhook)
     if isinstance(asked.topics, dict):
         _check_topics(asked.topics)
-    consumer = await webhooks.change(webhook_id, parse_webhook(msgspec.to_builtins(asked), is_new=False))
-    return json_answer(shown(webhooks, consumer))
+    changed = await webhooks.change(webhook_id, parse_webhook(msgspec.to_builtins(asked), is_new=False))
+    return json_answer(shown(changed))
 
 
 async def delete(services: WebServices, request: web.Request) -> web.Response:
@@ -75,13 +64,12 @@ async def delete(services: WebServices, request: web.Request) -> web.Response:
 
 async def pause(services: WebServices, request: web.Request) -> web.Response:
     webhooks = webhooks_of(services)
-    consumer = await webhooks.pause(request.match_info["webhook"], "on request")
-    return json_answer(shown(webhooks, consumer))
+    return json_answer(shown(await webhooks.pause(request.match_info["webhook"], "on request")))
 
 
 async def resume(services: WebServices, request: web.Request) -> web.Response:
     webhooks = webhooks_of(services)
-    return json_answer(shown(webhooks, await webhooks.resume(request.match_info["webhook"])))
+    return json_answer(shown(await webhooks.resume(request.match_info["webhook"])))
 
 
 async def rotate_secret(services: WebServices, request: web.Request) -> web.Response:
@@ -90,9 +78,10 @@ async def rotate_secret(services: WebServices, request: web.Request) -> web.Resp
     raw = await raw_body_of(request)
     asked = decoded(raw, RotateSecret) if raw else RotateSecret()
     overlap_ms = None if asked.overlapHours is None else round(asked.overlapHours * HOUR_MS)
-    consumer = await webhooks.rotate_secret(request.match_info["webhook"], asked.secret, overlap_ms)
-    secrets = consumer.definition.secrets.at(services.clock.now_ms())
-    return json_answer(RotatedSecret(id=consumer.webhook_id, secret=secrets.current, oldSigns=len(secrets.secrets) - 1))
+    definition = (await webhooks.rotate_secret(request.match_info["webhook"], asked.secret, overlap_ms)).definition
+    secrets = definition.secrets.at(services.clock.now_ms())
+    answer = RotatedSecret(id=definition.webhook_id, secret=secrets.current, oldSigns=len(secrets.secrets) - 1)
+    return json_answer(answer)
 
 
 def _check_topics(topics: dict[str, str | None]) -> None:

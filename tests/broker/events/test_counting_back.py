@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kwire.broker.cold_reads import ColdReads
 from kwire.broker.events import counting_back
 from kwire.broker.events.counting_back import offset_of_last
 from kwire.broker.events.reading import read_events
@@ -17,7 +16,7 @@ from kwire.disk_lanes import DiskLanes
 from storage.quarantine import Quarantine
 from tests.support.batches import make_batch
 from tests.support.effort import examples
-from tests.support.events import append, lone_partition
+from tests.support.events import append, lone_partition, stream_of
 from tests.support.node import in_loop
 from tests.support.partition_log import log_of
 from tests.support.transactions import TransactionalProducer
@@ -29,11 +28,7 @@ TRANSACTIONS = st.tuples(ENDS, st.lists(st.integers(1, 8), max_size=3))
 
 
 async def last(partition: Partition, count: int) -> int:
-    cold_reads = ColdReads(DiskLanes().read)
-    try:
-        return await offset_of_last(partition, count, cold_reads)
-    finally:
-        cold_reads.close()
+    return await offset_of_last(stream_of(partition), count)
 
 
 @settings(max_examples=examples(80), deadline=None)
@@ -58,15 +53,13 @@ def test_as_many_events_as_were_asked_for_begin_there(
 
 
 async def _check(partition: Partition, counts: list[int]) -> None:
-    cold_reads = ColdReads(DiskLanes().read)
     oldest = partition.log_start_offset
-    everything = [one.offset for one in await read_events(partition, oldest, 10_000, cold_reads)]
+    everything = [one.offset for one in await read_events(stream_of(partition), oldest, 10_000)]
     for count in counts:
-        offset = await offset_of_last(partition, count, cold_reads)
-        events = [one.offset for one in await read_events(partition, offset, 10_000, cold_reads)]
+        offset = await offset_of_last(stream_of(partition), count)
+        events = [one.offset for one in await read_events(stream_of(partition), offset, 10_000)]
         assert events == everything[-count:]
         assert offset >= oldest
-    cold_reads.close()
 
 
 @in_loop

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from kwire.broker.events import publishing as module
 from kwire.broker.events.event import MADE_ID_BYTES_MAX, NewEvent
 from kwire.broker.events.publishing import Outcome, Published, Publisher
-from kwire.broker.events.reading import EventReader, newest_offset, oldest_offset
+from kwire.broker.events.reading import EventReader
 from kwire.broker.partition import Partition
 from kwire.errors import ErrorCode, EventTooLarge, InvalidEvent, KafkaError
 from storage.batch import parse_header, read_records
@@ -24,7 +24,7 @@ from tests.support.batches import UnsyncedFiles, headers, make_batch, split_batc
 from tests.support.batches import read_all as read_batches
 from tests.support.clock import ManualClock
 from tests.support.effort import examples
-from tests.support.events import SOURCE, Publishing, SyncLater, append, lone_partition, read_all
+from tests.support.events import SOURCE, Publishing, SyncLater, append, lone_partition, read_all, stream_of
 from tests.support.faulty_files import FaultyFiles
 from tests.support.partition_log import log_of
 
@@ -106,7 +106,7 @@ def test_time_of_the_record_is_the_time_in_its_headers(tmp_path: Path) -> None:
 def test_event_is_stored_then_shown_to_readers_then_answered_and_the_ring_holds(tmp_path: Path) -> None:
     partition = lone_partition(tmp_path, kwire_retention_messages="3", kwire_log_sync="os")
     publishing = Publishing()
-    reader = EventReader(partition, 0)
+    reader = EventReader(stream_of(partition), 0)
     order: list[tuple[str, int]] = []
 
     def pushed(risen: Partition) -> None:
@@ -119,10 +119,10 @@ def test_event_is_stored_then_shown_to_readers_then_answered_and_the_ring_holds(
 
     partition.watch(pushed)
     for _ in range(5):
-        publishing.publisher.publish(partition, SOURCE, [ONE], answered)
+        publishing.publisher.publish(publishing.log_of(partition), SOURCE, [ONE], answered)
         publishing.end_turn()
     assert order == [(what, offset) for offset in range(5) for what in ("pushed", "answered")]
-    assert (oldest_offset(partition), newest_offset(partition)) == (2, 4)
+    assert (stream_of(partition).bounds().start, stream_of(partition).bounds().newest) == (2, 4)
 
 
 # --- ids
@@ -138,14 +138,14 @@ def test_ids_are_unique_also_over_restarts_and_never_those_of_offsets(tmp_path: 
     assert len(set(ids)) == 12
     assert max(map(len, ids)) <= MADE_ID_BYTES_MAX
     assert all(re.fullmatch(r"evt_[0-9a-f]{16}-[0-9a-f]+", one) for one in ids)
-    assert [event.event_id for event in read_all(EventReader(partition, 0))] == ids
+    assert [event.event_id for event in read_all(EventReader(stream_of(partition), 0))] == ids
 
 
 def test_id_that_was_given_is_kept(tmp_path: Path) -> None:
     partition = lone_partition(tmp_path)
     published = Publishing().publish_now(partition, ONE._replace(event_id="mine"), ONE)
     assert published.event_ids[0] == "mine"
-    assert read_all(EventReader(partition, 0))[0].event_id == "mine"
+    assert read_all(EventReader(stream_of(partition), 0))[0].event_id == "mine"
 
 
 # --- durable or refused
@@ -161,10 +161,10 @@ def test_answer_comes_when_the_events_are_durable_and_not_before(tmp_path: Path)
     assert publishing.end_turn() == []
     publishing.publish(partition, ONE, ONE)
     assert publishing.end_turn() == []
-    assert EventReader(partition, 0).read() == []
+    assert EventReader(stream_of(partition), 0).read() == []
     syncs.run()
     assert [outcome.offset for outcome in publishing.outcomes if isinstance(outcome, Published)] == [0, 1]
-    assert len(read_all(EventReader(partition, 0))) == 3
+    assert len(read_all(EventReader(stream_of(partition), 0))) == 3
 
 
 def test_disk_that_fails_to_sync_is_told_to_everybody(tmp_path: Path) -> None:
@@ -235,7 +235,7 @@ def test_call_that_the_topic_refuses_fails_alone(tmp_path: Path) -> None:
     first, second, third = publishing.end_turn()
     assert [outcome.offset for outcome in (first, third) if isinstance(outcome, Published)] == [0, 1]
     assert code_of(second) is ErrorCode.INVALID_RECORD
-    assert len(read_all(EventReader(partition, 0))) == 2
+    assert len(read_all(EventReader(stream_of(partition), 0))) == 2
 
 
 @pytest.mark.parametrize("events", [[], [ONE, NewEvent("", b"1")], [ONE] * 100_001])
@@ -256,7 +256,7 @@ def test_one_that_cannot_be_told_does_not_hold_up_others(tmp_path: Path, caplog:
     def broken(outcome: Outcome) -> None:
         raise RuntimeError("gone")
 
-    publishing.publisher.publish(partition, SOURCE, [ONE], broken)
+    publishing.publisher.publish(publishing.log_of(partition), SOURCE, [ONE], broken)
     publishing.publish(partition, ONE)
     with caplog.at_level(logging.ERROR):
         (outcome,) = publishing.end_turn()
@@ -274,9 +274,9 @@ def test_who_is_told_may_publish_again(tmp_path: Path) -> None:
         assert isinstance(outcome, Published)
         seen.append(outcome.offset)
         if outcome.offset < 3:
-            publishing.publisher.publish(partition, SOURCE, [ONE], again)
+            publishing.publisher.publish(publishing.log_of(partition), SOURCE, [ONE], again)
 
-    publishing.publisher.publish(partition, SOURCE, [ONE], again)
+    publishing.publisher.publish(publishing.log_of(partition), SOURCE, [ONE], again)
     for _ in range(5):
         publishing.end_turn()
     assert seen == [0, 1, 2, 3]
@@ -286,7 +286,7 @@ def test_topic_with_a_codec_stores_events_in_it(tmp_path: Path) -> None:
     partition = lone_partition(tmp_path, compression_type="zstd")
     Publishing().publish_now(partition, *[ONE] * 50)
     assert [header.compression for header in headers(partition.read(0, 10_000).view)] == [ZSTD]
-    assert len(read_all(EventReader(partition, 0))) == 50
+    assert len(read_all(EventReader(stream_of(partition), 0))) == 50
 
 
 # --- waiting
@@ -296,17 +296,18 @@ def test_one_can_wait_for_the_answer(tmp_path: Path) -> None:
     partition = lone_partition(tmp_path, max_message_bytes="1000")
 
     async def run() -> None:
+        stream = stream_of(partition)
         publisher = Publisher(ManualClock(), asyncio.get_running_loop().call_soon)
-        both = await asyncio.gather(*(publisher.publish_and_wait(partition, SOURCE, [ONE]) for _ in range(2)))
+        both = await asyncio.gather(*(publisher.publish_and_wait(stream, SOURCE, [ONE]) for _ in range(2)))
         assert [published.offset for published in both] == [0, 1]
         with pytest.raises(EventTooLarge):
-            await publisher.publish_and_wait(partition, SOURCE, [ONE] * 10)
+            await publisher.publish_and_wait(stream, SOURCE, [ONE] * 10)
         with pytest.raises(InvalidEvent):
-            await publisher.publish_and_wait(partition, SOURCE, [])
-        left = asyncio.ensure_future(publisher.publish_and_wait(partition, SOURCE, [ONE]))
+            await publisher.publish_and_wait(stream, SOURCE, [])
+        left = asyncio.ensure_future(publisher.publish_and_wait(stream, SOURCE, [ONE]))
         await asyncio.sleep(0)
         left.cancel()
-        await publisher.publish_and_wait(partition, SOURCE, [ONE])
+        await publisher.publish_and_wait(stream, SOURCE, [ONE])
 
     asyncio.run(asyncio.wait_for(run(), 10))
     assert batch_sizes(partition)[0] == 2
@@ -335,7 +336,9 @@ def test_what_is_answered_is_what_is_read(turns: list[list[list[NewEvent]]], por
         for calls in turns:
             outcomes: dict[int, Outcome] = {}
             for number, call in enumerate(calls):
-                publishing.publisher.publish(partition, SOURCE, call, partial(outcomes.__setitem__, number))
+                publishing.publisher.publish(
+                    publishing.log_of(partition), SOURCE, call, partial(outcomes.__setitem__, number)
+                )
             publishing.end_turn()
             assert len(outcomes) == len(calls)
             for number, call in enumerate(calls):
@@ -348,7 +351,7 @@ def test_what_is_answered_is_what_is_read(turns: list[list[list[NewEvent]]], por
                 assert len(outcome.event_ids) == len(call)
                 for event, event_id in zip(call, outcome.event_ids, strict=True):
                     stored[len(stored)] = event._replace(event_id=event_id)
-        read = read_all(EventReader(partition, 0), portion)
+        read = read_all(EventReader(stream_of(partition), 0), portion)
         assert [event.offset for event in read] == list(stored)
         assert [
             NewEvent(event.type, event.data, dict(event.metadata), event.key, event.event_id) for event in read

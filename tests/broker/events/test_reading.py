@@ -16,15 +16,13 @@ from kwire.broker.events import reading as event_reading
 from kwire.broker.events.event import Event, NewEvent
 from kwire.broker.events.reading import (
     EventReader,
-    NeedsDisk,
-    Unreadable,
-    newest_offset,
-    oldest_offset,
     read_events,
 )
 from kwire.broker.partition import Partition
 from kwire.disk_lanes import DiskLanes
 from kwire.errors import ErrorCode, KafkaError, OffsetOutOfRange
+from kwire.streams.local import WAITS_MAX
+from kwire.streams.log import NotReady, Unreadable
 from storage.batch import BatchHeader, Record, build_batch, parse_header
 from storage.files import Files
 from storage.format import GZIP, HEADER_BYTES, LZ4, NONE, SNAPPY, ZSTD
@@ -32,7 +30,7 @@ from storage.quarantine import Quarantine
 from storage.records import varint
 from tests.support.batches import UnsyncedFiles, make_batch
 from tests.support.effort import examples
-from tests.support.events import Publishing, append, lone_partition, read_all
+from tests.support.events import Publishing, append, lone_partition, read_all, stream_of, wait_here
 from tests.support.new_segments import write_new_segment
 from tests.support.partition_log import log_of
 from tests.support.transactions import TransactionalProducer
@@ -187,10 +185,10 @@ class World:
                     return
 
     def read(self, offset: int, count_max: int, bytes_max: int) -> list[tuple[int, str, bytes]]:
-        reader = EventReader(self.partition, offset)
+        reader = EventReader(stream_of(self.partition), offset)
         seen: list[tuple[int, str, bytes]] = []
         while True:
-            portion: list[Event] | NeedsDisk | Unreadable
+            portion: list[Event] | NotReady | Unreadable
             try:
                 portion = reader.read(count_max, bytes_max)
             except Unreadable as error:
@@ -200,8 +198,8 @@ class World:
                 assert any(portion.to_offset == gone.stop for gone in self.twin.damaged)
                 reader.next_offset = portion.to_offset
                 continue
-            if isinstance(portion, NeedsDisk):
-                portion.warm_up()
+            if isinstance(portion, NotReady):
+                wait_here(portion)
                 continue
             if not portion:
                 break
@@ -222,8 +220,8 @@ def test_every_event_is_read_once_and_in_order_whatever_lies_between(
         for step, how in some:
             world.do(step, how)
         twin, partition = world.twin, world.partition
-        assert oldest_offset(partition) == twin.start
-        assert newest_offset(partition) == twin.stable_end - 1
+        assert stream_of(partition).bounds().start == twin.start
+        assert stream_of(partition).bounds().newest == twin.stable_end - 1
         for _ in range(3):
             offset = data.draw(st.integers(twin.start, twin.end + 1))
             count_max = data.draw(st.integers(1, 30))
@@ -240,20 +238,20 @@ def test_portion_ends_inside_a_large_batch_and_the_next_goes_on_there(tmp_path: 
     partition = lone_partition(tmp_path, max_message_bytes="10000000")
     append(partition, batch_of(2000, compression=codec, size=100, first=1000))
     append(partition, batch_of(10))
-    reader = EventReader(partition, 0)
+    reader = EventReader(stream_of(partition), 0)
     events = read_all(reader, 7)
     assert offsets(events) == list(range(2010))
     assert [event.data for event in events[:2000:199]] == [b"%d" % number * 100 for number in range(1000, 3000, 199)]
-    middle = EventReader(partition, 1234)
+    middle = EventReader(stream_of(partition), 1234)
     assert offsets(read_all(middle, 300)) == list(range(1234, 2010))
 
 
 def test_way_to_the_middle_of_a_very_large_batch_is_gone_in_several_reads(tmp_path: Path) -> None:
     partition = lone_partition(tmp_path)
     append(partition, batch_of(12_000))
-    reader = EventReader(partition, 11_000)
+    reader = EventReader(stream_of(partition), 11_000)
     for _ in range(2):
-        assert isinstance(reader.read(), NeedsDisk)
+        assert isinstance(reader.read(), NotReady)
     assert offsets(first_portion(reader, 5)) == list(range(11_000, 11_005))
     assert offsets(read_all(reader)) == list(range(11_005, 12_000))
 
@@ -261,7 +259,7 @@ def test_way_to_the_middle_of_a_very_large_batch_is_gone_in_several_reads(tmp_pa
 def test_portion_is_bounded_in_bytes_but_has_one_event(tmp_path: Path) -> None:
     partition = lone_partition(tmp_path)
     append(partition, build_batch([Record(None, b"x" * 1000, NOW_MS) for _ in range(10)]))
-    reader = EventReader(partition, 0)
+    reader = EventReader(stream_of(partition), 0)
     assert offsets(first_portion(reader, bytes_max=1)) == [0]
     assert offsets(first_portion(reader, bytes_max=3000)) == [1, 2, 3]
     assert offsets(first_portion(reader)) == [4, 5, 6, 7, 8, 9]
@@ -273,9 +271,9 @@ def test_batch_that_takes_long_to_unfold_is_unfolded_by_a_thread(tmp_path: Path,
     partition = lone_partition(tmp_path)
     append(partition, batch_of(3))
     append(partition, batch_of(2000, compression=codec, size=200))
-    reader = EventReader(partition, 0)
+    reader = EventReader(stream_of(partition), 0)
     assert offsets(first_portion(reader)) == [0, 1, 2]
-    needs: list[NeedsDisk] = []
+    needs: list[NotReady] = []
     assert offsets(read_all(reader, needs=needs)) == list(range(3, 2003))
     # Once for each window.
     assert len(needs) == 4
@@ -292,8 +290,8 @@ def test_small_compressed_batch_is_unfolded_once(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(event_reading, "_decompress", count)
     partition = lone_partition(tmp_path)
     append(partition, batch_of(100, compression=ZSTD))
-    needs: list[NeedsDisk] = []
-    assert len(read_all(EventReader(partition, 0), 10, needs=needs)) == 100
+    needs: list[NotReady] = []
+    assert len(read_all(EventReader(stream_of(partition), 0), 10, needs=needs)) == 100
     assert (unfolded, needs) == ([ZSTD], [])
 
 
@@ -304,7 +302,7 @@ def test_batch_that_unfolds_to_more_than_anybody_holds_is_passed_over(
     partition = lone_partition(tmp_path)
     append(partition, batch_of(2000, compression=ZSTD, size=1000))
     append(partition, batch_of(2))
-    reader = EventReader(partition, 5)
+    reader = EventReader(stream_of(partition), 5)
     with pytest.raises(Unreadable) as caught:
         read_all(reader)
     assert (caught.value.from_offset, caught.value.to_offset) == (5, 2000)
@@ -319,10 +317,10 @@ def test_many_batches_without_events_take_several_reads(tmp_path: Path, monkeypa
         batch = memoryview(build_batch([Record(b"\x00\x00\x00\x01", b"\x00" * 6, NOW_MS)], is_control=True))
         partition.append(batch, parse_header(batch))
     append(partition, batch_of(1))
-    reader = EventReader(partition, 0)
-    assert isinstance(reader.read(), NeedsDisk)
+    reader = EventReader(stream_of(partition), 0)
+    assert isinstance(reader.read(), NotReady)
     assert reader.next_offset == 10
-    needs: list[NeedsDisk] = []
+    needs: list[NotReady] = []
     assert offsets(read_all(reader, needs=needs)) == [35]
     assert len(needs) == 2
 
@@ -333,9 +331,9 @@ def test_nothing_is_read_that_is_not_durable_yet(tmp_path: Path) -> None:
     append(partition, batch_of(3))
     append(partition, batch_of(3))
     partition.high_watermark = 3
-    reader = EventReader(partition, 0)
+    reader = EventReader(stream_of(partition), 0)
     assert offsets(read_all(reader)) == [0, 1, 2]
-    assert newest_offset(partition) == 2
+    assert stream_of(partition).bounds().newest == 2
     partition.advance(6)
     assert offsets(read_all(reader)) == [3, 4, 5]
 
@@ -346,20 +344,20 @@ def test_nothing_is_read_that_is_not_durable_yet(tmp_path: Path) -> None:
 @pytest.mark.proves("S0-47")
 def test_empty_log_has_no_newest_event(tmp_path: Path) -> None:
     partition = lone_partition(tmp_path)
-    assert (oldest_offset(partition), newest_offset(partition)) == (0, -1)
-    assert EventReader(partition, 0).read() == []
-    assert EventReader(partition, 7).read() == []
+    assert (stream_of(partition).bounds().start, stream_of(partition).bounds().newest) == (0, -1)
+    assert EventReader(stream_of(partition), 0).read() == []
+    assert EventReader(stream_of(partition), 7).read() == []
     append(partition, batch_of(5))
     log_of(partition).advance_log_start_offset(5)
-    assert (oldest_offset(partition), newest_offset(partition)) == (5, 4)
-    assert EventReader(partition, 5).read() == []
+    assert (stream_of(partition).bounds().start, stream_of(partition).bounds().newest) == (5, 4)
+    assert EventReader(stream_of(partition), 5).read() == []
 
 
 @pytest.mark.proves("S0-36", "S0-47")
 def test_reader_that_retention_has_overtaken_is_told(tmp_path: Path) -> None:
     partition = lone_partition(tmp_path, kwire_retention_messages="10")
     append(partition, batch_of(6))
-    reader = EventReader(partition, 0)
+    reader = EventReader(stream_of(partition), 0)
     assert offsets(first_portion(reader, 2)) == [0, 1]
     append(partition, batch_of(8))
     with pytest.raises(OffsetOutOfRange) as caught:
@@ -377,7 +375,7 @@ def test_batch_that_compaction_has_replaced_meanwhile_is_read_anew(tmp_path: Pat
     append(partition, batch_of(100))
     log.roll(NOW_MS)
     append(partition, batch_of(1))
-    reader = EventReader(partition, 0)
+    reader = EventReader(stream_of(partition), 0)
     assert offsets(first_portion(reader, 10)) == list(range(10))
 
     def without_the_first_half(header: BatchHeader, batch: memoryview) -> bytes:
@@ -420,7 +418,7 @@ def test_damaged_batch_is_told_and_what_follows_can_be_read(tmp_path: Path) -> N
     with open(segment.path, "r+b") as file:
         file.seek(start + HEADER_BYTES + 5)
         file.write(b"\xff")
-    reader = EventReader(partition, 0)
+    reader = EventReader(stream_of(partition), 0)
     assert offsets(first_portion(reader)) == [0, 1, 2, 3, 4]
     for _ in range(2):
         with pytest.raises(Unreadable) as caught:
@@ -443,7 +441,7 @@ def test_damaged_header_is_told_and_nothing_of_its_batch_is_passed_over_in_silen
     with open(segment.path, "r+b") as file:
         file.seek(start + position)
         file.write(b"\x2f")
-    reader = EventReader(partition, 0)
+    reader = EventReader(stream_of(partition), 0)
     assert offsets(first_portion(reader)) == [0, 1, 2, 3, 4]
     with pytest.raises(KafkaError) as caught:
         reader.read()
@@ -460,7 +458,7 @@ def test_record_that_a_client_wrote_wrong_is_told_behind_those_that_are_right(tm
     batch[-1] = 50  # so many headers are not in the last record
     append(partition, _with_crc(batch))
     append(partition, batch_of(1))
-    reader = EventReader(partition, 0)
+    reader = EventReader(stream_of(partition), 0)
     assert offsets(first_portion(reader)) == [0, 1]
     with pytest.raises(Unreadable) as caught:
         reader.read()
@@ -483,7 +481,7 @@ def test_gap_in_front_of_damage_does_not_look_like_the_head(tmp_path: Path) -> N
     segment = next(iter(log.segments()))
     start, end = list(segment.batches())[1]
     log.quarantine(Quarantine(0, start, end - start, 10, 15, "test"))
-    reader = EventReader(partition, 5)
+    reader = EventReader(stream_of(partition), 5)
     with pytest.raises(Unreadable) as caught:
         reader.read()
     reader.next_offset = caught.value.to_offset
@@ -493,7 +491,7 @@ def test_gap_in_front_of_damage_does_not_look_like_the_head(tmp_path: Path) -> N
 def test_reader_of_a_deleted_topic_is_told_even_at_the_head(tmp_path: Path) -> None:
     partition = lone_partition(tmp_path)
     append(partition, batch_of(2))
-    reader = EventReader(partition, 0)
+    reader = EventReader(stream_of(partition), 0)
     read_all(reader)
     log_of(partition).close()
     with pytest.raises(KafkaError) as caught:
@@ -530,22 +528,22 @@ def cold_partition(directory: Path, files: Files, count: int = 3) -> Partition:
 def test_cold_pages_are_asked_for_and_then_read(tmp_path: Path) -> None:
     files = ColdFiles()
     partition = cold_partition(tmp_path, files)
-    reader = EventReader(partition, 0)
+    reader = EventReader(stream_of(partition), 0)
     needed = reader.read()
-    assert isinstance(needed, NeedsDisk)
+    assert isinstance(needed, NotReady)
     assert reader.next_offset == 0
-    needed.warm_up()
+    wait_here(needed)
     assert offsets(first_portion(reader)) == [0, 1, 2, 3, 4]
 
 
 def test_pages_that_never_stay_are_read_in_the_end(tmp_path: Path) -> None:
     files = ColdFiles()
     partition = cold_partition(tmp_path, files)
-    reader = EventReader(partition, 0)
-    for _ in range(event_reading.WARM_UPS_MAX):
+    reader = EventReader(stream_of(partition), 0)
+    for _ in range(WAITS_MAX):
         needed = reader.read()
-        assert isinstance(needed, NeedsDisk)
-        needed.warm_up()
+        assert isinstance(needed, NotReady)
+        wait_here(needed)
         files.is_cold = True
     assert offsets(first_portion(reader)) == [0, 1, 2, 3, 4]
 
@@ -557,7 +555,7 @@ def read_range(partition: Partition, offset: int, count_max: int, **how: int) ->
     async def read() -> list[Event]:
         cold_reads = ColdReads(DiskLanes().read)
         try:
-            return await asyncio.wait_for(read_events(partition, offset, count_max, cold_reads, **how), 10)
+            return await asyncio.wait_for(read_events(stream_of(partition, cold_reads), offset, count_max, **how), 10)
         finally:
             cold_reads.close()
 

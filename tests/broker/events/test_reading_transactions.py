@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 
 from kwire.broker.events.event import Event
-from kwire.broker.events.reading import EventReader, Unreadable
+from kwire.broker.events.reading import EventReader
+from kwire.streams.log import Unreadable
 from storage.quarantine import Quarantine
 from tests.support.batches import UnsyncedFiles, make_batch
-from tests.support.events import append, lone_partition
+from tests.support.events import append, lone_partition, stream_of
 from tests.support.new_segments import write_new_segment
 from tests.support.partition_log import log_of
 from tests.support.transactions import TransactionalProducer
@@ -40,7 +41,7 @@ def test_a_gap_before_an_open_transaction_ends_at_the_head(tmp_path: Path, has_d
         start = log._active.size_bytes if log._active else 0
         append(partition, make_batch(timestamp_ms=NOW_MS))
         log.quarantine(Quarantine(2, start, log._active.size_bytes - start if log._active else 0, 3, 4, "test"))
-    reader = EventReader(partition, 0)
+    reader = EventReader(stream_of(partition), 0)
     assert [event.offset for event in portion(reader)] == [0]
     assert portion(reader) == []
     assert reader.next_offset == 2

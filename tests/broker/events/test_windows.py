@@ -9,14 +9,16 @@ from msgspec.structs import replace
 
 from kwire.broker.events import reading as event_reading
 from kwire.broker.events import windows
-from kwire.broker.events.reading import EventReader, NeedsDisk
+from kwire.broker.events.reading import EventReader
 from kwire.broker.events.windows import PLACES, WINDOW_BYTES, Place, PlacesInBatches, window_at
+from kwire.broker.partition import Partition
+from kwire.streams.log import NEXT_TURN, NotReady
 from storage.batch import BatchHeader, Record, build_batch, parse_header
 from storage.compression import decompress
 from storage.errors import CorruptBatch
 from storage.format import HEADER_BYTES
 from storage.records import read_number
-from tests.support.events import append, lone_partition
+from tests.support.events import append, lone_partition, stream_of, wait_here
 
 ZSTD = 4
 COUNT = 300_000
@@ -37,11 +39,11 @@ def unfolded(batch: bytearray) -> tuple[bytes, BatchHeader]:
     return decompress(header.compression, bytes(batch[HEADER_BYTES:]), 2**30), header
 
 
-def read_one(partition: object, offset: int, needs: list[NeedsDisk]) -> tuple[int, bytes]:
-    reader = EventReader(partition, offset)  # type: ignore[arg-type]
-    while isinstance(found := reader.read(1), NeedsDisk):
+def read_one(partition: Partition, offset: int, needs: list[NotReady]) -> tuple[int, bytes]:
+    reader = EventReader(stream_of(partition), offset)
+    while isinstance(found := reader.read(1), NotReady):
         needs.append(found)
-        found.warm_up()
+        wait_here(found)
         body = reader._unfolded[1] if reader._unfolded is not None else b""
         assert isinstance(body, bytes)
         assert len(body) <= WINDOW_BYTES
@@ -77,7 +79,7 @@ def test_the_last_event_of_a_large_batch_is_unfolded_once_and_found_again_quickl
     monkeypatch.setattr(event_reading, "_decompress", counted)
     partition = lone_partition(tmp_path, max_message_bytes="10000000")
     append(partition, tiny_batch())
-    needs: list[NeedsDisk] = []
+    needs: list[NotReady] = []
     assert read_one(partition, COUNT - 1, needs) == (COUNT - 1, b"1")
     assert (len(needs), len(unfoldings)) == (1, 1)
     # Once, and the last of each run of equal ones twice.
@@ -95,11 +97,11 @@ def test_all_events_of_a_large_batch_are_read_with_few_unfoldings(tmp_path: Path
     partition = lone_partition(tmp_path, max_message_bytes="10000000")
     append(partition, tiny_batch(100_000, b'"some text"', compression))
     append(partition, tiny_batch(10, compression=compression))
-    reader, offsets, needs = EventReader(partition, 5), [], 0
+    reader, offsets, needs = EventReader(stream_of(partition), 5), [], 0
     while found := reader.read():
-        if isinstance(found, NeedsDisk):
-            needs += found.warm_up is not event_reading._nothing
-            found.warm_up()
+        if isinstance(found, NotReady):
+            needs += found is not NEXT_TURN
+            wait_here(found)
             continue
         offsets += [event.offset for event in found]
         if len(offsets) == 5000:

@@ -127,11 +127,11 @@ def age_files(node: RoomsNode, room: Room, age_ms: int) -> None:
 
 
 def park(node: RoomsNode, room: Room) -> bool:
-    sync = log_of(room.partition).begin_sync()
+    sync = log_of(room.topic.partitions[0]).begin_sync()
     if sync is not None:
         sync.run()
         sync.finish()
-    return node.topics.park(room.partition)
+    return node.topics.park(room.topic.partitions[0])
 
 
 # --- what stays
@@ -153,11 +153,11 @@ async def test_event_counts_from_when_it_came_and_not_from_the_time_it_claims(no
 @in_loop
 async def test_room_with_a_subscriber_stays_and_goes_a_timeout_after_it_was_last_seen(node: RoomsNode) -> None:
     room = await node.rooms.get_or_create("lobby")
-    node.subscribers.come(room.partition)
+    node.subscribers.come(room.log)
     async with cleaning(node) as cleanup:
         node.clock.advance(10 * TIMEOUT_MS)
         await cleanup.round()
-        node.subscribers.go(room.partition)
+        node.subscribers.go(room.log)
         node.clock.advance(TIMEOUT_MS - 1)
         await cleanup.round()
         assert names(node) == ["lobby"]
@@ -220,12 +220,12 @@ async def test_fetch_of_a_session_that_has_seen_everything_counts_too(node: Room
     )
     first = await node.ask(FetchRequest(replica_id=-1, max_wait_ms=0, min_bytes=0, session_epoch=0, topics=[asked]), 7)
     for epoch in (1, 2):
-        room.partition.is_fetched = False
+        room.topic.partitions[0].is_fetched = False
         request = FetchRequest(
             replica_id=-1, max_wait_ms=0, min_bytes=0, session_id=first.session_id, session_epoch=epoch, topics=[]
         )
         await node.ask(request, 7)
-        assert room.partition.is_fetched
+        assert room.topic.partitions[0].is_fetched
 
 
 @in_loop
@@ -236,7 +236,7 @@ async def test_fetch_of_a_closed_log_is_noted_too(node: RoomsNode) -> None:
     assert park(node, room)
     async with cleaning(node) as cleanup:
         node.clock.advance(2 * TIMEOUT_MS)
-        room.partition.is_fetched = True
+        room.topic.partitions[0].is_fetched = True
         await cleanup.round()
         del room
         node.clock.advance(TIMEOUT_MS - 1)
@@ -250,7 +250,7 @@ async def test_room_whose_events_are_read_over_http_stays_for_the_timeout(node: 
     room = await node.rooms.get_or_create("lobby")
     async with cleaning(node) as cleanup:
         node.clock.advance(2 * TIMEOUT_MS)
-        assert EventReader(room.partition, 0).read() == []
+        assert EventReader(room.log, 0).read() == []
         await cleanup.round()
         assert names(node) == ["lobby"]
 
@@ -390,7 +390,7 @@ async def test_clean_stop_hands_over_what_was_read_and_a_kill_lets_every_room_co
 @in_loop
 async def test_clean_stop_hands_over_who_had_subscribers(node: RoomsNode) -> None:
     room = await node.rooms.get_or_create("lobby")
-    node.subscribers.come(room.partition)
+    node.subscribers.come(room.log)
     node.clock.advance(2 * TIMEOUT_MS)
     async with cleaning(node) as cleanup:
         await cleanup.round()

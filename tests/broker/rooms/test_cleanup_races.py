@@ -58,9 +58,9 @@ async def test_room_stays_for_who_comes_at_the_last_moment(
             case "event":
                 add_events(room)
             case "subscriber":
-                node.subscribers.come(room.partition)
+                node.subscribers.come(room.log)
             case "fetch":
-                room.partition.is_fetched = True
+                room.topic.partitions[0].is_fetched = True
 
     await node.rooms.get_or_create("lobby")
     await round_with(node, monkeypatch, come)
@@ -116,7 +116,7 @@ async def test_event_that_comes_while_a_room_goes_is_refused_and_never_acknowled
     produced: list[asyncio.Future[Any]] = []
 
     def come() -> None:
-        publisher.publish(room.partition, b"/rooms/lobby", [NewEvent("said", b"1")], outcomes.append)
+        publisher.publish(room.log, b"/rooms/lobby", [NewEvent("said", b"1")], outcomes.append)
         produced.append(asyncio.ensure_future(node.ask(produce_request("lobby"), 9)))
 
     async with cleaning(node) as cleanup:
@@ -161,7 +161,7 @@ async def test_rooms_go_with_one_commit_for_a_portion_of_them(node: RoomsNode, m
     count = 2 * room_cleanup.FOLDERS_PER_PORTION + 1
     made = await asyncio.gather(*(node.rooms.get_or_create(f"room-{number:03}") for number in range(count)))
     add_events(made[3])
-    node.subscribers.come(made[4].partition)
+    node.subscribers.come(made[4].log)
     async with cleaning(node) as cleanup:
         node.clock.advance(2 * TIMEOUT_MS)
         sizes = at_commit(node, monkeypatch, lambda: None)

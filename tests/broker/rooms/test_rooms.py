@@ -64,7 +64,8 @@ async def test_room_is_a_topic_of_one_partition_that_says_what_it_keeps(node: Ro
     room = await node.rooms.get_or_create("lobby")
     topic = node.topics.get("lobby")
     assert topic is room.topic
-    assert topic.partitions == [room.partition]
+    assert topic.stream() is room.log
+    assert len(topic.partitions) == 1
     assert dict(topic.configs) == DEFAULT_CONFIGS
     assert node.rooms.stats(room).retention == ("hybrid", 24, 100_000)
     add_events(room)
@@ -329,11 +330,11 @@ async def test_stats_tell_the_state_of_a_room(node: RoomsNode) -> None:
     assert list(empty.retention) == ["hybrid", 24, 100_000]
     node.clock.advance(1000)
     add_events(room, 3, node.clock.now_ms())
-    node.subscribers.come(room.partition)
+    node.subscribers.come(room.log)
     stats = node.rooms.stats(room)
     assert (stats.oldest_offset, stats.newest_offset, stats.event_count) == (0, 2, 3)
     assert (stats.created_at_ms, stats.last_event_at_ms) == (created_ms, node.clock.now_ms() + 2)
-    assert stats.size_bytes == room.partition.size_bytes > 0
+    assert stats.size_bytes == room.topic.partitions[0].size_bytes > 0
     assert stats.subscriber_count == 1
     assert node.rooms.glance("lobby") == ("lobby", created_ms, 1)
     assert node.rooms.glance("other") is None

@@ -12,6 +12,7 @@ from kwire.errors import OffsetOutOfRange
 from tests.broker.test_moves import begin, idle, place, started
 from tests.support.batches import run_now
 from tests.support.event_store import all_events, draft, drafts, events_of, journal_of, payloads_of
+from tests.support.events import stream_of
 from tests.support.node import QuietNode, in_loop
 
 HOUR_MS = 3_600_000
@@ -61,7 +62,7 @@ async def test_retention_takes_old_events_from_the_journal_and_not_from_topics(
             assert [event.offset for event in in_order] == list(range(oldest, 21))
             assert [event.data for event in in_order] == [event.data for event in before[oldest:]]
             with pytest.raises(OffsetOutOfRange):
-                node.event_store.global_reader(journal_of(node.topics), oldest - 1).read()
+                node.event_store.global_reader(stream_of(journal_of(node.topics)), oldest - 1).read()
             node.restart()
             await node.event_store.open()
         assert (await node.event_store.store([draft("a", "later")])).position == 21

@@ -45,9 +45,7 @@ class Store:
     def __init__(self, node: QuietNode) -> None:
         loop = asyncio.get_running_loop()
         self.node = node
-        self.subscriptions = Subscriptions(
-            node.clock, loop.call_soon, loop.call_later, node.cold_reads, rooms_settings(node)
-        )
+        self.subscriptions = Subscriptions(node.clock, loop.call_soon, loop.call_later, rooms_settings(node))
 
     async def stream(self, name: str = "all") -> Topic:
         return await self.node.create(name, 1, kwire_log_sync="os")
@@ -56,7 +54,7 @@ class Store:
         self, topic: Topic, start: Start = FROM_OLDEST, *, capacity: int | None = None
     ) -> SubscribedMessages:
         options = SubscribeOptions(queue_events_max=capacity)
-        return await subscribe_messages(self.subscriptions, topic.name, topic, topic.partitions[0], start, options)
+        return await subscribe_messages(self.subscriptions, topic.name, topic.stream(), start, options)
 
 
 @asynccontextmanager
@@ -257,7 +255,7 @@ async def test_ac_11_reader_that_does_not_drain_is_ended(store: Store) -> None:
         await settled(turns=2)
     with pytest.raises(SubscriptionFailed):
         await take(messages, 200)
-    assert store.subscriptions.count_of(topic.partitions[0]) == 0
+    assert store.subscriptions.count_of(topic.stream()) == 0
 
 
 @pytest.mark.proves("S3-29", "S3-1")
@@ -279,7 +277,7 @@ async def test_ac_13_what_the_writer_appends_reaches_a_subscriber(store: Store) 
     messages = await store.subscribe(topic, FROM_NEWEST)
     await drain(messages)
     publisher = Publisher(store.node.clock, asyncio.get_running_loop().call_soon)
-    published = await publisher.publish_and_wait(topic.partitions[0], b"/rooms/all", [NewEvent("a", b'{"n":1}')])
+    published = await publisher.publish_and_wait(topic.stream(), b"/rooms/all", [NewEvent("a", b'{"n":1}')])
     (event,) = await take(messages, 1)
     assert isinstance(event, Event)
     assert (event.offset, event.event_id, event.data) == (published.offset, published.event_ids[0], b'{"n":1}')
@@ -360,7 +358,7 @@ async def test_close_ends_the_iteration_of_who_waits(store: Store) -> None:
         await messages.aclose()
         with pytest.raises(StopAsyncIteration):
             await waiting
-    assert store.subscriptions.count_of(topic.partitions[0]) == 0
+    assert store.subscriptions.count_of(topic.stream()) == 0
 
 
 @with_store
@@ -402,12 +400,12 @@ async def test_reader_that_takes_nothing_for_too_long_is_ended(store: Store) -> 
         def monotonic(self) -> float:
             return loop.time()
 
-    store.subscriptions = Subscriptions(LoopTime(), loop.call_soon, loop.call_later, store.node.cold_reads, settings)
+    store.subscriptions = Subscriptions(LoopTime(), loop.call_soon, loop.call_later, settings)
     messages = await store.subscribe(topic)
     await drain(messages)
     publish(topic.partitions[0], "a")
     async with asyncio.timeout(WAIT_SECONDS):
-        while store.subscriptions.count_of(topic.partitions[0]):
+        while store.subscriptions.count_of(topic.stream()):
             await asyncio.sleep(0.01)
     with pytest.raises(BroadcastFailed):
         await take(messages, 3)

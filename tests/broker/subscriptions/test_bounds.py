@@ -130,7 +130,7 @@ async def test_gap_is_told_to_some_in_each_turn_and_nobody_gets_it_twice(listeni
         assert work.marks <= READERS_PER_TURN
         work.marks = 0
     # In the middle of it: one who has not been told yet goes, and another one comes.
-    listening.subscriptions.of_partition(partition)[-1].close()
+    listening.subscriptions.of_log(topic.stream())[-1].close()
     gone = sinks.pop()
     _, late = await listening.subscribe(topic, FROM_OLDEST)
     publish(partition, "b")
@@ -251,7 +251,7 @@ async def test_reader_who_takes_nothing_gets_no_marks_for_what_passes_him(listen
     subscription, sink = await listening.subscribe(topic, sink=RecordingSink(0), options=options)
     messages = SubscribedMessages()
     messages.subscription = await listening.subscriptions.subscribe(
-        "room", topic, topic.partitions[0], FROM_NEWEST, messages, options
+        "room", topic.stream(), FROM_NEWEST, messages, options
     )
     messages.subscription.begin()
     listening.loop.settle()

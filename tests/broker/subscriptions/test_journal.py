@@ -8,11 +8,11 @@ import pytest
 
 from kwire.broker.events import decoding
 from kwire.broker.events.event import Event
-from kwire.broker.events.reading import NeedsDisk
 from kwire.broker.store import global_reading
 from kwire.broker.subscriptions import OnLag, Start
 from kwire.broker.subscriptions.marks import LAGGED, CaughtUp, Gap
 from kwire.broker.subscriptions.start import StartKind
+from kwire.streams.log import NotReady
 from tests.support.event_store import draft
 from tests.support.everything import everything
 from tests.support.node import in_loop
@@ -60,7 +60,7 @@ async def test_a_subscriber_of_everything_who_is_too_slow_is_told_its_position(t
             one.settle()
         assert sink.closed is not None
         assert (sink.closed.code, sink.closed.offset) == (LAGGED, sink.offsets[-1])
-        for subscription in one.subscriptions.of_partition(one.journal.partitions[0]):
+        for subscription in one.subscriptions.of_log(one.journal.stream()):
             for _ in range(20):
                 patient.take()
                 subscription.resume()
@@ -120,14 +120,14 @@ async def test_the_way_into_the_middle_of_a_large_commit_takes_several_turns(
     async with everything(tmp_path) as one:
         await one.publish(*names)
         for start in (1, 290, 310, 599):
-            reader = one.store.global_reader(one.journal.partitions[0], start)
+            reader = one.store.global_reader(one.journal.stream(), start)
             found: list[int] = []
             while len(found) < 600 - start:
                 taken.clear()
                 events = reader.read(20)
                 # One that leads nowhere ends the turn; what is found may be in both topics, or just behind.
                 assert len(taken) <= 3
-                if not isinstance(events, NeedsDisk):
+                if not isinstance(events, NotReady):
                     found += [event.offset for event in events]
             assert found == list(range(start, 600)), start
 
@@ -137,11 +137,11 @@ async def test_a_reader_that_was_put_down_goes_on_where_it_was(tmp_path: Path, m
     monkeypatch.setattr(global_reading, "KEPT_BYTES", 0)
     async with everything(tmp_path) as one:
         await one.publish(*["a", "b", "b"] * 100)
-        reader = one.store.global_reader(one.journal.partitions[0], 0)
+        reader = one.store.global_reader(one.journal.stream(), 0)
         found: list[int] = []
         while len(found) < 300:
             events = reader.read(7)
-            assert not isinstance(events, NeedsDisk)
+            assert not isinstance(events, NotReady)
             found += [event.offset for event in events]
             reader.put_down()
         assert found == list(range(300))

@@ -25,7 +25,6 @@ from hypothesis.stateful import (
 )
 
 from kwire.broker.events.event import Event
-from kwire.broker.events.reading import NeedsDisk
 from kwire.broker.partition import Partition
 from kwire.broker.store.global_reading import GlobalReader
 from kwire.broker.subscriptions.marks import (
@@ -43,6 +42,7 @@ from kwire.broker.subscriptions.portions import Portion
 from kwire.broker.subscriptions.start import Start, StartKind
 from kwire.broker.subscriptions.subscription import OnLag, Subscription
 from kwire.errors import OffsetOutOfRange
+from kwire.streams.log import NotReady, StreamLog
 from tests.support.effort import examples
 from tests.support.event_store import draft
 from tests.support.everything import Everything
@@ -73,7 +73,7 @@ class Committed(NamedTuple):
 class SmallReader(GlobalReader):
     """Reads small portions."""
 
-    def read(self, *_: int) -> list[Event] | NeedsDisk:
+    def read(self, *_: int) -> list[Event] | NotReady:
         return super().read(PORTION_EVENTS)
 
 
@@ -206,7 +206,7 @@ class JournalMachine(RuleBasedStateMachine):
         assert position >= oldest
         self.readers.append((subscription, sink))
 
-    def _open_reader(self, journal: Partition, position: int) -> SmallReader:
+    def _open_reader(self, journal: StreamLog, position: int) -> SmallReader:
         return SmallReader(self.one.node.topics, journal, position)
 
     @precondition(lambda self: self.readers)
@@ -263,7 +263,7 @@ class JournalMachine(RuleBasedStateMachine):
     @invariant()
     def who_is_counted_is_there(self) -> None:
         open_count = sum(not subscription.is_closed for subscription, _ in self.readers)
-        assert self.one.subscriptions.count_of(self.journal) == open_count
+        assert self.one.subscriptions.count_of(self.one.journal.stream()) == open_count
 
     def teardown(self) -> None:
         try:

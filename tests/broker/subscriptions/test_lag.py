@@ -87,7 +87,7 @@ async def test_terminate_tells_reason_and_last_offset_and_resuming_there_loses_n
         Lagging(2, 5),
         Closed("SubscriptionLagged", "11 events behind, 10 are allowed", 2),
     ]
-    assert listening.subscriptions.count_of(partition) == 0
+    assert listening.subscriptions.count_of(topic.stream()) == 0
     _, again = await listening.subscribe(topic, Start.at(sink.marks[-1].offset + 1))
     listening.loop.settle()
     assert sink.offsets + again.offsets == list(range(14))

@@ -25,12 +25,13 @@ from hypothesis.stateful import (
 )
 
 from kwire.broker.events.event import Event
-from kwire.broker.events.reading import EventReader, NeedsDisk
+from kwire.broker.events.reading import EventReader
 from kwire.broker.subscriptions.marks import BROADCAST_FAILED, LAGGED, CaughtUp, Checkpoint, Closed, Gap, Lagging, Mark
 from kwire.broker.subscriptions.portions import Portion
 from kwire.broker.subscriptions.start import Start, StartKind
 from kwire.broker.subscriptions.subscription import OnLag, SubscribeOptions, Subscription
 from kwire.errors import OffsetOutOfRange
+from kwire.streams.log import NotReady
 from storage.quarantine import Quarantine
 from tests.support.effort import examples
 from tests.support.partition_log import log_of
@@ -57,10 +58,10 @@ class ColdReader(EventReader):
     __slots__ = ("_is_warm",)
     is_cold: ClassVar[bool] = False
 
-    def read(self, *_: int) -> list[Event] | NeedsDisk:
+    def read(self, *_: int) -> list[Event] | NotReady:
         if ColdReader.is_cold and not getattr(self, "_is_warm", False):
             self._is_warm = True
-            return NeedsDisk(lambda: None)
+            return self._log.in_thread(lambda: None)
         self._is_warm = False
         return super().read(PORTION_EVENTS)
 
@@ -280,9 +281,9 @@ class SubscriptionMachine(RuleBasedStateMachine):
         self._subscribe(start, CheckingSink(self, room, options), begins)
 
     def _subscribe(self, start: Start, sink: CheckingSink, begins: bool) -> None:
-        partition, oldest = self.partition, self.partition.log_start_offset
+        oldest = self.partition.log_start_offset
         subscribing = self.listening.subscriptions.subscribe(
-            "room", self.topic, partition, start, sink, sink.options, ColdReader
+            "room", self.topic.stream(), start, sink, sink.options, ColdReader
         )
         try:
             subscription = self.asyncio_loop.run_until_complete(subscribing)
@@ -393,7 +394,7 @@ class SubscriptionMachine(RuleBasedStateMachine):
     def who_is_counted_is_there(self) -> None:
         if hasattr(self, "partition"):
             open_count = sum(not subscription.is_closed for subscription, _ in self.readers)
-            assert self.listening.subscriptions.count_of(self.partition) == open_count
+            assert self.listening.subscriptions.count_of(self.topic.stream()) == open_count
 
     def _serve_everybody(self) -> None:
         ColdReader.is_cold = False

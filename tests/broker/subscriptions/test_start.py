@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kwire.broker.subscriptions.start import FROM_NEWEST, FROM_OLDEST, Start, StartKind, epoch_of
+from kwire.broker.subscriptions.start import FROM_NEWEST, FROM_OLDEST, Start, StartKind
 from kwire.broker.subscriptions.subscription import SubscribeOptions
 from kwire.errors import OffsetOutOfRange, SubscriptionFailed
 from tests.support.node import in_loop
@@ -118,7 +118,7 @@ async def test_below_the_oldest_is_out_of_range_but_zero_means_the_oldest(listen
     with pytest.raises(OffsetOutOfRange) as caught:
         await listening.subscribe(topic, Start.at(6))
     assert (caught.value.requested, caught.value.oldest, caught.value.newest) == (6, 7, 9)
-    assert listening.subscriptions.count_of(topic.partitions[0]) == 0
+    assert listening.subscriptions.count_of(topic.stream()) == 0
     _, sink = await listening.subscribe(topic, Start.parse(0))
     listening.loop.settle()
     assert sink.offsets == [7, 8, 9]
@@ -145,17 +145,17 @@ async def test_beyond_the_head_is_caught_up_at_once_and_waits_for_its_offset(lis
 async def test_facts_tell_epoch_and_range(listening: Listening) -> None:
     topic = await listening.room(kwire_retention_messages="3")
     subscription, _ = await listening.subscribe(topic)
-    assert subscription.facts[1:] == (epoch_of(topic), 0, -1, 0, True)
+    assert subscription.facts[1:] == (topic.stream().incarnation, 0, -1, 0, True)
     publish_many(topic.partitions[0], 10)
     subscription, _ = await listening.subscribe(topic, Start.at(8))
-    assert subscription.facts[1:] == (epoch_of(topic), 7, 9, 8, True)
-    assert len(epoch_of(topic)) == 22
+    assert subscription.facts[1:] == (topic.stream().incarnation, 7, 9, 8, True)
+    assert len(topic.stream().incarnation) == 22
 
 
 @in_loop
 async def test_epoch_of_another_incarnation_begins_anew(listening: Listening) -> None:
     topic = await listening.room()
-    old_epoch = epoch_of(topic)
+    old_epoch = topic.stream().incarnation
     await listening.node.topics.delete(topic)
     topic = await listening.room()
     publish_many(topic.partitions[0], 3)
@@ -163,7 +163,7 @@ async def test_epoch_of_another_incarnation_begins_anew(listening: Listening) ->
     subscription, sink = await listening.subscribe(topic, Start.at(2), options=known)
     assert subscription.facts.recovered is False
     assert subscription.facts.epoch != old_epoch
-    same, _ = await listening.subscribe(topic, Start.at(2), options=SubscribeOptions(epoch=epoch_of(topic)))
+    same, _ = await listening.subscribe(topic, Start.at(2), options=SubscribeOptions(epoch=topic.stream().incarnation))
     assert same.facts.recovered is True
     listening.loop.settle()
     assert sink.offsets == [0, 1, 2]

@@ -69,7 +69,7 @@ async def test_nothing_is_sent_before_begin_and_nothing_is_missed(listening: Lis
     partition = topic.partitions[0]
     publish_many(partition, 2)
     sink = RecordingSink()
-    subscription = await listening.subscriptions.subscribe("room", topic, partition, FROM_NEWEST, sink)
+    subscription = await listening.subscriptions.subscribe("room", topic.stream(), FROM_NEWEST, sink)
     publish_many(partition, 3)
     subscription.resume()
     listening.loop.settle()
@@ -171,8 +171,8 @@ async def test_subscribers_are_counted_from_subscribe_to_close(listening: Listen
     subscriptions = listening.subscriptions
     first, sink = await listening.subscribe(topic)
     second, _ = await listening.subscribe(topic, Start.back(5))
-    assert subscriptions.count_of(partition) == 2
-    assert list(subscriptions.of_partition(partition)) == [first, second]
+    assert subscriptions.count_of(topic.stream()) == 2
+    assert list(subscriptions.of_log(topic.stream())) == [first, second]
     assert (first.id, first.name, first.sink, first.position) == (first.facts.subscription_id, "room", sink, 0)
     assert first.subscribed_at_ms == listening.clock.now_ms()
     assert first.id != second.id
@@ -182,12 +182,12 @@ async def test_subscribers_are_counted_from_subscribe_to_close(listening: Listen
     assert (first.position, second.position) == (4, 4)
     first.close()
     first.close()
-    assert subscriptions.count_of(partition) == 1
+    assert subscriptions.count_of(topic.stream()) == 1
     publish_many(partition, 1)
     listening.loop.settle()
     assert sink.offsets == [0, 1, 2, 3]
     second.close()
-    assert (subscriptions.count_of(partition), subscriptions.tail_count, len(subscriptions)) == (0, 0, 0)
+    assert (subscriptions.count_of(topic.stream()), subscriptions.tail_count, len(subscriptions)) == (0, 0, 0)
     assert not partition._watchers
     assert listening.subscriptions.recent_bytes == 0
 
@@ -213,7 +213,7 @@ async def test_limit_holds_for_all_names_of_a_partition_together(tmp_path: Path)
     topic = await listening.room()
     sinks = [RecordingSink(), RecordingSink()]
     for name, sink in zip(("one name", "another"), sinks, strict=True):
-        one = await listening.subscriptions.subscribe(name, topic, topic.partitions[0], FROM_NEWEST, sink)
+        one = await listening.subscriptions.subscribe(name, topic.stream(), FROM_NEWEST, sink)
         one.begin()
     with pytest.raises(TooManySubscribers):
         await listening.subscribe(topic)
@@ -482,7 +482,7 @@ async def test_sink_that_breaks_harms_nobody_else(listening: Listening, breaks: 
     listening.loop.settle()
     assert broken.is_closed
     assert before.offsets == behind.offsets == ([1] if start is FROM_NEWEST else [0, 1])
-    assert listening.subscriptions.count_of(partition) == 2
+    assert listening.subscriptions.count_of(topic.stream()) == 2
 
 
 class LeavingSink(RecordingSink):
@@ -510,7 +510,7 @@ async def test_subscriptions_may_be_closed_while_others_are_served(listening: Li
     listening.loop.settle()
     assert (leaving.offsets, neighbour.offsets, last.offsets) == ([0], [], [0])
     assert leaving.closed is None
-    assert listening.subscriptions.count_of(partition) == 1
+    assert listening.subscriptions.count_of(topic.stream()) == 1
 
 
 @in_loop

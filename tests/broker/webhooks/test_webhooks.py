@@ -106,8 +106,8 @@ async def test_each_topic_has_a_dispatcher_of_its_own_that_looks_by_itself(node:
         dispatcher = one.webhooks.dispatchers["orders"]
         assert dispatcher.latest is None
         # Nobody tells it: only the interval is left.
-        assert dispatcher.partition is not None
-        dispatcher.partition.unwatch(dispatcher._rose)
+        assert dispatcher.log is not None
+        dispatcher.log.unwatch(dispatcher._rose)
         await publish(node, 3)
         await one.receiver.has(6)
         assert dispatcher.latest == "orders-3"

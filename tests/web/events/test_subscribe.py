@@ -222,8 +222,8 @@ async def test_places_below_the_oldest_are_refused_and_those_beyond_the_head_are
         (topic,) = await make_topics(http.node, "a")
         await fill(http, *"aaaa")
         log_of(topic.partitions[0]).advance_log_start_offset(2)
-        journal = await http.node.event_store.journal()
-        log_of(journal).advance_log_start_offset(3)
+        journal = await http.node._shared.services.topics.events_topic()
+        log_of(journal.partitions[0]).advance_log_start_offset(3)
         for path, oldest in (("/subscribe/all?from=0", 3), ("/subscribe/streams/a?from=0", 2)):
             answer = await http.get(path)
             assert (answer.status, answer.code, answer.json["error"]["oldest"]) == (400, "OffsetOutOfRange", oldest)
@@ -337,4 +337,4 @@ async def test_many_subscribers_share_one_tail_of_the_journal(tmp_path: Path) ->
 def subscribers(node: Node) -> int:
     journal = node._shared.services.topics.get(EVENTS_TOPIC)
     assert journal is not None
-    return node._subscriptions.count_of(journal.partitions[0])
+    return node._subscriptions.count_of(journal.stream())

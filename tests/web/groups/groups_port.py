@@ -131,7 +131,7 @@ class Port:
         assert found is not None
         events = [NewEvent("made", msgspec.json.encode(one), key=b"k") for one in data]
         publisher: Publisher = self.services.publisher
-        return (await publisher.publish_and_wait(found.partitions[partition], b"/topics/t", events)).offset
+        return (await publisher.publish_and_wait(found.stream(partition), b"/topics/t", events)).offset
 
     async def committed(self, group: str, partition: int) -> int | None:
         told = await self.get(f"/{group}/offsets/{partition}")
@@ -157,9 +157,7 @@ async def groups_port(directory: Path, *settings: str) -> AsyncIterator[Port]:
             config=node.config,
             clock=node.clock,
             publisher=Publisher(node.clock, loop.call_soon),
-            subscriptions=Subscriptions(
-                node.clock, loop.call_soon, loop.call_later, node.cold_reads, node.config.rooms
-            ),
+            subscriptions=Subscriptions(node.clock, loop.call_soon, loop.call_later, node.config.rooms),
             web_groups=WebGroups(node.groups, node.definitions, node.topics, node.clock, defaults),
             take_over=TakeOvers(metrics, SEND_TIMEOUT_MS, SEND_TIMEOUT_MS),
         )

@@ -395,7 +395,7 @@ async def has_begun(port: Port, count: int = 1) -> None:
     async def is_so() -> bool:
         topic = port.node.topics.get("t")
         assert topic is not None
-        found: int = sum(port.services.subscriptions.count_of(one) for one in topic.partitions)
+        found: int = sum(map(port.services.subscriptions.count_of, topic.streams_in_use))
         return found >= count
 
     await wait_until(is_so)
@@ -528,7 +528,7 @@ async def test_nothing_is_left_of_streams_whose_clients_are_gone(tmp_path: Path)
             return len(port.services.take_over) == 0
 
         await wait_until(is_quiet)
-        assert sum(port.services.subscriptions.count_of(one) for one in topic.partitions) == 0
+        assert sum(map(port.services.subscriptions.count_of, topic.streams_in_use)) == 0
         assert port.services.web_groups._readers == {}
         assert port.node.groups.watch.__self__._watchers == {}  # type: ignore[attr-defined]
 

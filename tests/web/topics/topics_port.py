@@ -16,6 +16,7 @@ from aiohttp.test_utils import TestClient, TestServer
 from kwire.broker.events.partitioning import Partitioner
 from kwire.broker.events.publishing import Publisher
 from kwire.broker.retention import Retention
+from kwire.streams.local_commands import LocalTopics
 from kwire.web.body_reading import INTAKE, Intake
 from kwire.web.door import door_of
 from kwire.web.memory import HttpMemory
@@ -97,10 +98,10 @@ async def topics_port(directory: Path, *settings: str) -> AsyncIterator[Port]:
             topics=node.topics,
             config=node.config,
             clock=node.clock,
-            reads=node.cold_reads,
             publisher=Publisher(node.clock, asyncio.get_running_loop().call_soon),
             partitioner=Partitioner(),
             keepers=SimpleNamespace(retention=retention),
+            commands=SimpleNamespace(topics=LocalTopics(node.topics, node.event_topics)),
         )
         guard = Guard(node.config.web.origins, True)
         app = web.Application(client_max_size=node.config.web.body_bytes_max, middlewares=[door_of(guard, memory)])

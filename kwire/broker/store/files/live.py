@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from kwire.broker.catalogue import SCHEMAS_PREFIX
-from kwire.broker.cold_reads import ColdReads
 from kwire.broker.store.event_topics import EventTopics
 from kwire.broker.store.files.sink import EventFiles
 from kwire.broker.topics import Topics
@@ -29,7 +28,6 @@ class LiveFiles:
         topics: Topics,
         metastore: MetaStore,
         event_topics: EventTopics,
-        cold_reads: ColdReads,
     ) -> Self:
         """Raises WrongOwner if the directory is another server's, OSError if it cannot be used."""
         worker = WorkerProcess()
@@ -39,7 +37,7 @@ class LiveFiles:
             schemas: Sequence[Any] = () if entry is None else entry.value["schemas"]
             return schemas
 
-        sink = EventFiles(directory, owner, topics, schemas_of, cold_reads, Files(), worker.run)
+        sink = EventFiles(directory, owner, topics, schemas_of, Files(), worker.run)
         try:
             await sink.open()
         except BaseException:

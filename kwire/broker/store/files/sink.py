@@ -15,10 +15,8 @@ from itertools import islice
 from typing import Any
 
 from kwire.broker.catalogue import EVENTS_CONFIG, TopicFacts
-from kwire.broker.cold_reads import ColdReads
 from kwire.broker.events.event import Event, time_text
-from kwire.broker.events.reading import PORTION_BYTES, PORTION_EVENTS, EventReader, NeedsDisk, Unreadable
-from kwire.broker.partition import Partition
+from kwire.broker.events.reading import PORTION_BYTES, PORTION_EVENTS, EventReader
 from kwire.broker.store.files.layout import TOPIC_LENGTH_MAX, FileEvent, config_text, position_path, schemas_text
 from kwire.broker.store.files.missing import Missing, missing_events
 from kwire.broker.store.files.writing import (
@@ -36,6 +34,7 @@ from kwire.broker.store.files.writing import (
 from kwire.broker.topics import Topic, Topics
 from kwire.broker.worker_process import WorkerDied
 from kwire.errors import KafkaError, OffsetOutOfRange
+from kwire.streams.log import NotReady, StreamLog, Unreadable
 from storage.errors import StorageError
 from storage.files import Files
 
@@ -65,14 +64,14 @@ SchemasOf = Callable[[bytes], Sequence[Any]]
 class _Cursor:
     """One topic. `next_offset` is where its files end, the reader may be ahead of it."""
 
-    __slots__ = ("config", "next_offset", "partition", "reader", "schemas_text", "topic", "topic_id")
+    __slots__ = ("config", "log", "next_offset", "reader", "schemas_text", "topic", "topic_id")
 
     def __init__(self, topic: Topic, next_offset: int) -> None:
         self.topic = topic
         self.topic_id = topic.topic_id
-        self.partition = topic.partitions[0]
+        self.log = topic.stream()
         self.next_offset = next_offset
-        self.reader = EventReader(self.partition, next_offset)
+        self.reader = EventReader(self.log, next_offset)
         # Of the file that describes it: what it was made of, None before it was looked at in this run.
         self.config: tuple[int, bytes] | None = None
         self.schemas_text = b""
@@ -82,7 +81,7 @@ class _Cursor:
         return self.topic.name
 
     def go_back(self) -> None:
-        self.reader = EventReader(self.partition, self.next_offset)
+        self.reader = EventReader(self.log, self.next_offset)
 
 
 class EventFiles:
@@ -98,7 +97,6 @@ class EventFiles:
         owner: str,
         topics: Topics,
         schemas_of: SchemasOf,
-        cold_reads: ColdReads,
         files: Files,
         run: Run,
     ) -> None:
@@ -113,13 +111,12 @@ class EventFiles:
         self._owner = owner
         self._topics = topics
         self._schemas_of = schemas_of
-        self._cold_reads = cold_reads
         self._files = files
         self._run = run
         # By name, as the directory has them; of topics that have no cursor yet.
         self._positions: dict[str, Position | None] = {}
         self._cursors: dict[str, _Cursor] = {}
-        self._by_partition: dict[Partition, _Cursor] = {}
+        self._by_log: dict[StreamLog, _Cursor] = {}
         self._dirty: dict[_Cursor, None] = {}
         # Those whose descriptions are looked at next; and who could not be read, for a while.
         self._unlooked: dict[_Cursor, None] = {}
@@ -143,7 +140,7 @@ class EventFiles:
     def behind_count(self) -> int:
         """How many events wait for their files."""
         waiting = self._dirty | self._stalled | self._in_round
-        return sum(max(0, one.partition.high_watermark - one.next_offset) for one in waiting)
+        return sum(max(0, one.log.committed_end - one.next_offset) for one in waiting)
 
     async def open(self) -> None:
         """Begin. Raises WrongOwner if the directory is not this server's, OSError if it cannot be used."""
@@ -162,7 +159,7 @@ class EventFiles:
             with suppress(asyncio.CancelledError):
                 await self._task
         for cursor in self._cursors.values():
-            cursor.partition.unwatch(self._rose)
+            cursor.log.unwatch(self._rose)
 
     async def caught_up(self) -> None:
         """Wait until everything that can be read now has its files, and what is gone has none."""
@@ -286,27 +283,26 @@ class EventFiles:
             return  # gone again: the catalogue has another revision
         try:
             position = await self._position_of(topic)
-        except (StorageError, FolderTaken) as error:
+        except (KafkaError, StorageError, FolderTaken) as error:
             self._refuse(name, topic_id, str(error))
             return
-        cursor = self._cursors[name] = self._by_partition[topic.partitions[0]] = _Cursor(topic, position.next_offset)
+        cursor = self._cursors[name] = self._by_log[topic.stream()] = _Cursor(topic, position.next_offset)
         self._uncounted[cursor] = None
-        cursor.partition.watch(self._rose)
+        cursor.log.watch(self._rose)
         self._dirty[cursor] = self._unlooked[cursor] = None
 
     async def _position_of(self, topic: Topic) -> Position:
         name, topic_id = topic.name, topic.topic_id.hex()
         if len(name) > TOPIC_LENGTH_MAX:
             raise FolderTaken(f"its name is longer than {TOPIC_LENGTH_MAX} characters")
-        partition = topic.partitions[0]
-        log_start_offset, log_end_offset = partition.log_start_offset, partition.log_end_offset
+        bounds = topic.stream().bounds()
         if name not in self._positions:
-            position = Position(topic_id, log_start_offset)
+            position = Position(topic_id, bounds.start)
             await self._run(alone, begin_topic, self._files, self.directory, name, position)
             self._positions[name] = position
             return position
         known = self._positions[name]
-        if known is None or known.topic_id != topic_id or known.next_offset > log_end_offset:
+        if known is None or known.topic_id != topic_id or known.next_offset > bounds.end:
             raise FolderTaken(f"its files are not those of its log: move them and {position_path(name)} away")
         return known
 
@@ -320,9 +316,9 @@ class EventFiles:
         log.error("events of %s get no files in %s: %s", name, self.directory, reason)
 
     def _drop(self, cursor: _Cursor) -> None:
-        cursor.partition.unwatch(self._rose)
+        cursor.log.unwatch(self._rose)
         del self._cursors[cursor.name]
-        del self._by_partition[cursor.partition]
+        del self._by_log[cursor.log]
         for those in (self._dirty, self._unlooked, self._stalled, self._in_round, self._uncounted):
             those.pop(cursor, None)
 
@@ -331,8 +327,8 @@ class EventFiles:
         self._positions.pop(name, None)
         self._has_leftovers = True
 
-    def _rose(self, partition: Partition) -> None:
-        cursor = self._by_partition.get(partition)
+    def _rose(self, risen: StreamLog) -> None:
+        cursor = self._by_log.get(risen)
         if cursor is not None:
             self._dirty[cursor] = None
             self._wake.set()
@@ -380,16 +376,16 @@ class EventFiles:
         while True:
             try:
                 portion = cursor.reader.read(PORTION_EVENTS, PORTION_BYTES)
-                if isinstance(portion, NeedsDisk):
-                    await self._cold_reads.do([portion.warm_up])
+                if isinstance(portion, NotReady):
+                    await portion.wait()
                     continue
                 return portion
-            except OffsetOutOfRange:
-                self._skip(cursor, cursor.partition.log_start_offset, "are older than what the topic keeps")
+            except OffsetOutOfRange as error:
+                self._skip(cursor, error.oldest, "are older than what the topic keeps")
             except Unreadable as error:
                 self._skip(cursor, error.to_offset, "cannot be read")
-            except (KafkaError, StorageError) as error:
-                if cursor.partition.is_forgotten:
+            except KafkaError as error:
+                if cursor.log.is_gone:
                     return []
                 self._refuse(cursor.name, cursor.topic_id, f"{error}; it is tried again")
                 return None
@@ -398,14 +394,14 @@ class EventFiles:
         first = cursor.reader.next_offset
         self.skipped_count += to_offset - first
         log.warning("events %d to %d of %s %s: they get no files", first + 1, to_offset, cursor.name, why)
-        cursor.reader = EventReader(cursor.partition, to_offset)
+        cursor.reader = EventReader(cursor.log, to_offset)
 
     # --- files that somebody removed
 
     async def _find_missing(self, cursor: _Cursor) -> None:
         try:
-            first, last = cursor.partition.log_start_offset + 1, cursor.next_offset
-        except StorageError:
+            first, last = cursor.log.bounds().start + 1, cursor.next_offset
+        except KafkaError:
             del self._uncounted[cursor]  # nothing could be made anew from it
             return
         found: list[Missing] = await self._run(
@@ -434,7 +430,7 @@ class EventFiles:
             self._missing.appendleft((cursor, Missing(again.reader.next_offset + 1, missing.last)))
 
     async def _write(self, parts: list[tuple[_Cursor, TopicPart]]) -> None:
-        live = [one for one in parts if not one[0].partition.is_forgotten]
+        live = [one for one in parts if not one[0].log.is_gone]
         if not live:
             return
         written = [part for _, part in live]

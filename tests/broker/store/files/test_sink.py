@@ -272,7 +272,7 @@ async def test_a_topic_that_cannot_be_read_holds_up_nobody(
     is_broken = True
 
     def fail(reader: Any, *args: Any) -> Any:
-        if is_broken and reader._partition is broken.partitions[0]:
+        if is_broken and reader._log is broken.stream():
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the disk does not answer")
         return read(reader, *args)
 

@@ -1,0 +1,188 @@
+"""A log of this process: a partition, and threads that read its cold pages."""
+
+import base64
+import logging
+from collections.abc import Callable
+from functools import partial
+
+from kwire.broker.cold_reads import ColdReads
+from kwire.broker.partition import Partition, code_of
+from kwire.errors import ErrorCode, KafkaError, OffsetOutOfRange
+from kwire.streams.log import (
+    Appended,
+    Bounds,
+    Completed,
+    NotReady,
+    StreamLog,
+    StreamRead,
+    Unreadable,
+    Usage,
+    Watcher,
+)
+from storage.batch import BatchHeader
+from storage.errors import LogClosed, QuarantinedRange, StorageError
+
+log = logging.getLogger("kwire.broker")
+
+# Under memory pressure pages may be evicted again before they are read; after this many waits the loop reads them.
+WAITS_MAX = 3
+# A search by time starts again when retention or compaction exchanged the files under it.
+SEARCHES_MAX = 3
+
+_NO_RECORDS = memoryview(b"")
+_DAMAGED = "the bytes on disk are damaged"
+
+
+class LocalLog(StreamLog):
+    """A partition as a StreamLog. Its log is opened on first use."""
+
+    __slots__ = ("_cold_reads", "_partition", "_watchers", "incarnation", "partition", "topic")
+
+    def __init__(self, cold_reads: ColdReads, partition: Partition, topic_id: bytes) -> None:
+        self.topic = partition.topic_name
+        self.partition = partition.index
+        # As Kafka's tools show it.
+        self.incarnation = base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
+        self._partition = partition
+        self._cold_reads = cold_reads
+        self._watchers: set[Watcher] = set()
+
+    @property
+    def is_gone(self) -> bool:
+        return self._partition.is_forgotten
+
+    @property
+    def is_closing(self) -> bool:
+        return self._partition.is_leaving or self._partition.is_forgotten
+
+    @property
+    def max_batch_bytes(self) -> int:
+        return self._partition.settings.max_message_bytes
+
+    # --- bounds
+
+    async def ready(self) -> None:
+        self.bounds()
+
+    def bounds(self) -> Bounds:
+        partition = self._partition
+        try:
+            return Bounds(partition.log_start_offset, partition.last_stable_offset, partition.log_end_offset)
+        except StorageError as error:
+            raise _as_kafka_error(error) from error
+
+    @property
+    def start_offset(self) -> int:
+        partition = self._partition
+        return partition.log_start_offset if partition.is_open else 0
+
+    @property
+    def committed_end(self) -> int:
+        return self._partition.last_stable_offset
+
+    def usage(self) -> Usage:
+        try:
+            last_ms = self._partition.last_timestamp
+        except StorageError as error:
+            raise _as_kafka_error(error) from error
+        return Usage(self._partition.size_bytes, last_ms if last_ms >= 0 else None)
+
+    # --- records
+
+    def append(self, batch: memoryview, header: BatchHeader, appended: Appended) -> None:
+        try:
+            stored = self._partition.append(batch, header)
+        except StorageError as error:
+            appended(_as_kafka_error(error))
+            return
+        except KafkaError as error:
+            appended(error)
+            return
+        except Exception as error:  # of a watcher, for example: the caller has to be answered nevertheless
+            log.exception("records could not be appended to %s-%d", self.topic, self.partition)
+            appended(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{type(error).__name__}: {error}"))
+            return
+        base_offset = stored.base_offset
+        self._partition.on_reached(stored.last_offset + 1, lambda error: appended(error or base_offset))
+
+    def read(self, offset: int, max_bytes: int, waits: int = 0) -> StreamRead | NotReady:
+        partition = self._partition
+        # A room that is read is in use, as with Kafka's consumers: it is not cleaned up.
+        partition.is_fetched = True
+        try:
+            if partition.is_closed:
+                raise LogClosed("the topic is deleted")
+            start = partition.log_start_offset
+            if offset < start:
+                raise OffsetOutOfRange(offset, start, partition.last_stable_offset - 1)
+            if offset >= partition.last_stable_offset:
+                return StreamRead(_NO_RECORDS, offset, ())
+            warm_up = partition.cold_start(offset) or partition.cold_aborted(offset)
+            if warm_up is None or waits >= WAITS_MAX:
+                read, aborted = partition.read_committed(offset, max_bytes)
+                if not read.view:
+                    return StreamRead(_NO_RECORDS, self._end_of_gap(offset), ())
+                if waits >= WAITS_MAX or read.is_warm():
+                    return StreamRead(read.view, read.next_offset, aborted)
+                warm_up = read.warm_up
+            return self.in_thread(warm_up)
+        except QuarantinedRange as error:
+            raise Unreadable(offset, error.end_offset, _DAMAGED) from None
+        except StorageError as error:
+            raise _as_kafka_error(error) from error
+
+    def _end_of_gap(self, offset: int) -> int:
+        """Where a reader continues if no batch lies between `offset` and the committed end: compaction left a gap
+        there, followed by damage, or by records that are not committed yet."""
+        partition, head = self._partition, self._partition.last_stable_offset
+        for one in partition.quarantined:
+            if offset < one.end_offset and one.start_offset < head:
+                raise Unreadable(offset, one.end_offset, _DAMAGED)
+        return head if head < partition.log_end_offset else offset
+
+    async def offset_for_time(self, timestamp_ms: int) -> int:
+        partition = self._partition
+        for _ in range(SEARCHES_MAX):
+            try:
+                search = partition.search_time(timestamp_ms, is_committed=True)
+                (outcome,) = await self._cold_reads.find([search])
+                is_outdated, start = partition.is_outdated(search), partition.log_start_offset
+            except StorageError as error:
+                raise _as_kafka_error(error) from error
+            if is_outdated:
+                continue
+            if isinstance(outcome, StorageError):
+                raise _as_kafka_error(outcome) from outcome
+            return partition.last_stable_offset if outcome is None else max(outcome.offset, start)
+        raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, "the log was rewritten while it was searched, try again")
+
+    def in_thread(self, work: Callable[[], None]) -> NotReady:
+        return NotReady(partial(self._begin, work))
+
+    def _begin(self, work: Callable[[], None], completed: Completed) -> None:
+        def end(error: BaseException | None) -> None:
+            completed(_as_kafka_error(error) if isinstance(error, StorageError) else error)
+
+        self._cold_reads.begin(work, end)
+
+    # --- signals
+
+    def watch(self, watcher: Watcher) -> None:
+        if not self._watchers:
+            self._partition.watch(self._rose)
+        self._watchers.add(watcher)
+
+    def unwatch(self, watcher: Watcher) -> None:
+        self._watchers.discard(watcher)
+        if not self._watchers:
+            self._partition.unwatch(self._rose)
+
+    def _rose(self, _: object) -> None:
+        watchers = self._watchers
+        for watcher in tuple(watchers):
+            if watcher in watchers:
+                watcher(self)
+
+
+def _as_kafka_error(error: StorageError) -> KafkaError:
+    return KafkaError(code_of(error), str(error))

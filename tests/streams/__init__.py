@@ -1,0 +1,1 @@
+"""Logs as rooms, subscriptions, webhooks and REST use them, and commands to their owners."""
