@@ -24,9 +24,7 @@ from storage.errors import (
     UnsupportedMagic,
 )
 from storage.format import (
-    ABORT,
     ATTRIBUTES_POSITION,
-    COMMIT,
     COMPRESSION_MASK,
     CONTROL_BIT,
     CRC_POSITION,
@@ -49,6 +47,7 @@ from storage.format import (
     TRANSACTIONAL_BIT,
     ZSTD,
 )
+from storage.records import NULL, put_varint, read_nullable, read_number, record_heads
 
 BytesLike = bytes | bytearray | memoryview
 Headers = Sequence[tuple[str, bytes | None]]
@@ -56,12 +55,6 @@ Headers = Sequence[tuple[str, bytes | None]]
 _CRC: Final = struct.Struct(">I")
 _ATTRIBUTES: Final = struct.Struct(">h")
 _TIMESTAMP: Final = struct.Struct(">q")
-_MARKER_VERSION: Final = 0
-_MARKER_KEY: Final = struct.Struct(">hh")
-_MARKER_VALUE: Final = struct.Struct(">hi")
-
-# A varint of 64 bits takes at most ten bytes.
-_VARINT_BYTES_MAX: Final = 10
 
 
 class BatchHeader(Struct, frozen=True, gc=False):
@@ -247,51 +240,26 @@ def build_batch(
     return batch
 
 
-def build_marker(
-    producer_id: int, producer_epoch: int, coordinator_epoch: int, is_commit: bool, timestamp_ms: int
-) -> bytes:
-    """The control batch that ends a transaction."""
-    key = _MARKER_KEY.pack(_MARKER_VERSION, COMMIT if is_commit else ABORT)
-    value = _MARKER_VALUE.pack(_MARKER_VERSION, coordinator_epoch)
-    return bytes(
-        build_batch(
-            [Record(key, value, timestamp_ms)],
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            is_control=True,
-            is_transactional=True,
-        )
-    )
-
-
 def _put_record(body: bytearray, record: Record, timestamp_delta: int, offset_delta: int) -> None:
     inner = bytearray(1)  # record attributes: none are defined
-    _put_varint(inner, timestamp_delta)
-    _put_varint(inner, offset_delta)
+    put_varint(inner, timestamp_delta)
+    put_varint(inner, offset_delta)
     _put_nullable(inner, record.key)
     _put_nullable(inner, record.value)
-    _put_varint(inner, len(record.headers))
+    put_varint(inner, len(record.headers))
     for key, value in record.headers:
         _put_nullable(inner, key.encode())
         _put_nullable(inner, value)
-    _put_varint(body, len(inner))
+    put_varint(body, len(inner))
     body += inner
 
 
 def _put_nullable(out: bytearray, data: bytes | None) -> None:
     if data is None:
-        out.append(1)  # zigzag of -1
+        out.append(NULL)
         return
-    _put_varint(out, len(data))
+    put_varint(out, len(data))
     out += data
-
-
-def _put_varint(out: bytearray, value: int) -> None:
-    value = (value << 1) ^ (value >> 63)
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
 
 
 def read_records(view: BytesLike, budget_bytes: int) -> Iterator[Record]:
@@ -316,76 +284,45 @@ def unfolded_records(view: BytesLike, header: BatchHeader, budget_bytes: int) ->
 
 
 def _records(body: bytes, header: BatchHeader, append_time_ms: int | None) -> Iterator[Record]:
-    position = 0
-    for _ in range(header.record_count):
-        length, position = read_varint(body, position)
-        end = position + length
-        if length < 0 or end > len(body):
-            raise CorruptBatch("a record is longer than its batch")
-        record, position = _record(body, position + 1, end, header, append_time_ms)
-        if position != end:
-            raise CorruptBatch("a record is not as long as it says")
-        yield record
-    if position != len(body):
-        raise CorruptBatch("bytes follow the last record")
+    base_offset, base_timestamp, left = header.base_offset, header.base_timestamp, header.record_count
+    try:
+        for _, end, timestamp, offset, position in record_heads(body, 0, len(body)):
+            if not left:
+                raise CorruptBatch("bytes follow the last record")
+            left -= 1
+            key, position = read_nullable(body, position, end)
+            value, position = read_nullable(body, position, end)
+            headers, position = _headers(body, position, end)
+            if position != end:
+                raise CorruptBatch("a record is not as long as it says")
+            if append_time_ms is None:
+                timestamp_ms = base_timestamp + ((timestamp >> 1) ^ -(timestamp & 1))
+            else:
+                timestamp_ms = append_time_ms
+            yield Record(key, value, timestamp_ms, headers, base_offset + ((offset >> 1) ^ -(offset & 1)))
+    except IndexError:
+        raise CorruptBatch("a record runs past the end of its batch") from None
+    if left:
+        raise CorruptBatch(f"{left} records are missing")
 
 
-def _record(
-    body: bytes, position: int, end: int, header: BatchHeader, append_time_ms: int | None
-) -> tuple[Record, int]:
-    timestamp_delta, position = read_varint(body, position)
-    offset_delta, position = read_varint(body, position)
-    key, position = _nullable(body, position, end)
-    value, position = _nullable(body, position, end)
-    header_count, position = read_varint(body, position)
+def _headers(body: bytes, position: int, end: int) -> tuple[list[tuple[str, bytes | None]], int]:
+    count, position = read_number(body, position)
     # Two bytes is the least a header takes, so a lying count fails before anything is built for it.
-    if header_count < 0 or header_count * 2 > end - position:
-        raise CorruptBatch(f"{header_count} headers cannot fit in their record")
+    if count & 1 or count > end - position:
+        raise CorruptBatch("the headers cannot fit in their record")
     headers: list[tuple[str, bytes | None]] = []
-    for _ in range(header_count):
-        raw, position = _nullable(body, position, end)
+    for _ in range(count >> 1):
+        raw, position = read_nullable(body, position, end)
         if raw is None:
             raise CorruptBatch("a header has no key")
         try:
             name = raw.decode()
         except UnicodeDecodeError as error:
             raise CorruptBatch("a header key is not UTF-8") from error
-        header_value, position = _nullable(body, position, end)
-        headers.append((name, header_value))
-    timestamp_ms = header.base_timestamp + timestamp_delta if append_time_ms is None else append_time_ms
-    return Record(key, value, timestamp_ms, headers, header.base_offset + offset_delta), position
-
-
-def _nullable(body: bytes, position: int, end: int) -> tuple[bytes | None, int]:
-    length, position = read_varint(body, position)
-    if length < 0:
-        if length != -1:
-            raise CorruptBatch(f"a length of {length}")
-        return None, position
-    stop = position + length
-    if stop > end:
-        raise CorruptBatch("a field is longer than its record")
-    return body[position:stop], stop
-
-
-def read_varint(body: bytes, position: int) -> tuple[int, int]:
-    """The zigzag number at ``position`` and where the next byte is; raises :class:`CorruptBatch`."""
-    try:
-        byte = body[position]
-        if byte < 0x80:
-            return (byte >> 1) ^ -(byte & 1), position + 1
-        value = byte & 0x7F
-        for shift in range(7, 7 * _VARINT_BYTES_MAX, 7):
-            position += 1
-            byte = body[position]
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                if value >> 64:
-                    break
-                return (value >> 1) ^ -(value & 1), position + 1
-    except IndexError:
-        raise CorruptBatch("a number runs past the end of its batch") from None
-    raise CorruptBatch("a number of more than 64 bits")
+        value, position = read_nullable(body, position, end)
+        headers.append((name, value))
+    return headers, position
 
 
 # The codecs' libraries take longer to load than all of storage, and a log whose batches stay opaque never needs them.

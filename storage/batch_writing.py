@@ -26,34 +26,16 @@ from storage.format import (
     NO_SEQUENCE,
     NONE,
 )
+from storage.records import NULL, SMALL_COUNT, SMALL_VARINTS, varint
 
 _CRC: Final = struct.Struct(">I")
-# The zigzag number -1: the length of a key or value that is null.
-_NULL: Final = b"\x01"
-# Lengths below this are looked up, larger ones are made.
-_KNOWN_LENGTHS: Final = 4096
+_NULL: Final = bytes((NULL,))
 # What a record takes around its tail at most: its length, attributes, time and number.
 _AROUND_TAIL_BYTES: Final = 5 + 1 + 1 + 5
 
 
-def _made_varint(value: int) -> bytes:
-    value <<= 1
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-_LENGTHS: Final = tuple(_made_varint(value) for value in range(_KNOWN_LENGTHS))
 # Attributes (none), time (that of the batch), place in the batch.
-_PLACES: Final = tuple(b"\x00\x00" + length for length in _LENGTHS)
-
-
-def varint(value: int) -> bytes:
-    """A length or a count, as records have it."""
-    return _LENGTHS[value] if value < _KNOWN_LENGTHS else _made_varint(value)
+_PLACES: Final = tuple(b"\x00\x00" + number for number in SMALL_VARINTS)
 
 
 def header_bytes(name: bytes, value: bytes | None) -> bytes:
@@ -87,9 +69,9 @@ def batch_of_tails(tails: Sequence[bytes], timestamp_ms: int) -> tuple[memoryvie
     parts = [b"\x00" * HEADER_BYTES]
     add = parts.append
     for number, tail in enumerate(tails):
-        place = _PLACES[number] if number < _KNOWN_LENGTHS else b"\x00\x00" + _made_varint(number)
+        place = _PLACES[number] if number < SMALL_COUNT else b"\x00\x00" + varint(number)
         length = len(place) + len(tail)
-        add(_LENGTHS[length] if length < _KNOWN_LENGTHS else _made_varint(length))
+        add(SMALL_VARINTS[length] if length < SMALL_COUNT else varint(length))
         add(place)
         add(tail)
     batch = bytearray().join(parts)

@@ -12,6 +12,8 @@ from crc32c import crc32c
 from storage.batch import BatchHeader
 from storage.batch_walk import StoredBatch
 from storage.format import (
+    ABORT,
+    COMMIT,
     COMPRESSION_MASK,
     CRC_START,
     DELETE_HORIZON_BIT,
@@ -23,7 +25,6 @@ from storage.format import (
 )
 from storage.key_map import KeyMap
 from storage.record_walk import Kept, check_count, choose_records, largest_delta, shift_timestamps
-from storage.transaction_fates import ABORT, COMMIT
 
 # What one compressed batch may unfold to.
 UNFOLD_BUDGET_BYTES: Final = 64 * 1024 * 1024

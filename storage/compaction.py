@@ -34,10 +34,11 @@ from storage.copies import sealed_segment
 from storage.errors import BudgetExceeded, CorruptBatch, disk_errors
 from storage.files import Files
 from storage.key_map import KeyMap, with_room
+from storage.markers import control_type_of
 from storage.producers import ProducerStates
 from storage.record_walk import put_keys
 from storage.replacement import NewSegment
-from storage.transaction_fates import TransactionFates, marker_type
+from storage.transaction_fates import TransactionFates
 from storage.txn_index import AbortedEntry, find_aborted
 
 # Offsets in an index entry are relative to the segment's base and end here.
@@ -134,7 +135,7 @@ class _Compaction:
                 if header.last_offset >= range_end or fates.is_full:
                     range_end = min(range_end, header.base_offset)
                     break
-                marker = marker_type(file.read(position, header.size_bytes)) if header.is_control else None
+                marker = control_type_of(file.read(position, header.size_bytes)) if header.is_control else None
                 fates.note(header, marker)
         first_open = fates.first_open_offset
         return range_end if first_open is None else min(range_end, first_open)
@@ -261,7 +262,7 @@ class _Compaction:
         """What stays of a batch; None when nothing does."""
         header, job, result = batch.header, self._job, self._result
         if header.is_control:
-            marker = marker_type(batch.chunk[batch.start : batch.end])
+            marker = control_type_of(batch.chunk[batch.start : batch.end])
             is_last_trace = header.producer_id not in self._unmarked
             self._unmarked.discard(header.producer_id)
             cleaned = clean_control(batch, marker, is_last_trace, job.now_ms, job.delete_retention_ms)

@@ -37,12 +37,12 @@ from storage.format import CONTROL_BIT, LENGTH_OVERHEAD, LOG_APPEND_TIME, NO_TIM
 from storage.log_durability import DurableLog
 from storage.log_reading import Damage as Damage
 from storage.log_reading import LogState as LogState
+from storage.markers import Marker, read_marker
 from storage.producers import ProducerStates
 from storage.replacement import Manifest, NewSegment, SegmentSwap, check_replacement
 from storage.segment import LogSegment
 from storage.settings import Background, LogSettings
 from storage.times import TimestampAndOffset as TimestampAndOffset
-from storage.transactions import Marker, read_marker
 from storage.truncation import end_of_emptied, producers_below, write_beginning
 from storage.txn_index import AbortedEntry, encode_entries
 

@@ -16,7 +16,8 @@ from typing import Final, NamedTuple
 from storage.batch import BatchHeader
 from storage.errors import CoordinatorFenced, InvalidProducerEpoch, InvalidTransactionState, OutOfOrderSequence
 from storage.format import CONTROL_BIT, MAX_SEQUENCE, NO_SEQUENCE, NO_TIMESTAMP, TRANSACTIONAL_BIT
-from storage.transactions import Marker, OpenTransaction, UnstableTransactions
+from storage.markers import Marker
+from storage.transactions import OpenTransaction, UnstableTransactions
 from storage.txn_index import AbortedEntry
 
 # A client may have five requests in flight, so no more than five batches can come again.

@@ -17,7 +17,7 @@ from crc32c import crc32c
 from msgspec.structs import replace
 
 from storage.batch import BatchHeader
-from storage.errors import InvalidBatch
+from storage.errors import CorruptBatch, InvalidBatch
 from storage.format import (
     COMPRESSION_MASK,
     CRC_POSITION,
@@ -28,13 +28,9 @@ from storage.format import (
     NONE,
     TIMESTAMP_TYPE_BIT,
 )
+from storage.records import INT_BYTES_MAX, LONG_BYTES_MAX, NULL, put_varint, read_number
 
 _CRC: Final = struct.Struct(">I")
-# The zigzag number -1: the length of a key or value that is null.
-_NULL: Final = 1
-# Bytes of a varint at most: of a length, a count or an offset delta, and of a time. Java readers take no more.
-_INT_BYTES_MAX: Final = 5
-_LONG_BYTES_MAX: Final = 10
 _LONG_MIN, _LONG_MAX = -(2**63), 2**63 - 1
 
 
@@ -115,7 +111,7 @@ def _checked(body: bytes, count: int, record_bytes_max: int) -> tuple[int, bool]
                     raw = more << 7 | raw & 0x7F
                     position += 1
                 else:
-                    raw, position = _number(body, position - 1, _INT_BYTES_MAX)
+                    raw, position = read_number(body, position - 1, INT_BYTES_MAX)
             length = raw >> 1
             end = position + length
             if length > record_bytes_max:
@@ -132,7 +128,7 @@ def _checked(body: bytes, count: int, record_bytes_max: int) -> tuple[int, bool]
                     delta = more << 7 | delta & 0x7F
                     position += 1
                 else:
-                    delta, position = _number(body, position - 1, _LONG_BYTES_MAX)
+                    delta, position = read_number(body, position - 1, LONG_BYTES_MAX)
             if delta & 1:
                 delta = -delta - 1
             if delta > largest:
@@ -145,27 +141,27 @@ def _checked(body: bytes, count: int, record_bytes_max: int) -> tuple[int, bool]
                     offset = more << 7 | offset & 0x7F
                     position += 1
                 else:
-                    offset, position = _number(body, position - 1, _INT_BYTES_MAX)
+                    offset, position = read_number(body, position - 1, INT_BYTES_MAX)
             if offset != number + number:
                 is_right = False
             key = body[position]
             position += 1
-            if key != _NULL:
+            if key != NULL:
                 if key >= 0x80:
-                    key, position = _number(body, position - 1, _INT_BYTES_MAX)
+                    key, position = read_number(body, position - 1, INT_BYTES_MAX)
                 position += key >> 1
             else:
                 key = 0
             value = body[position]
             position += 1
-            if value != _NULL:
+            if value != NULL:
                 if value >= 0x80:
                     more = body[position]
                     if more < 0x80:
                         value = more << 7 | value & 0x7F
                         position += 1
                     else:
-                        value, position = _number(body, position - 1, _INT_BYTES_MAX)
+                        value, position = read_number(body, position - 1, INT_BYTES_MAX)
                 position += value >> 1
             else:
                 value = 0
@@ -178,6 +174,8 @@ def _checked(body: bytes, count: int, record_bytes_max: int) -> tuple[int, bool]
                 raise InvalidBatch(f"record {number} is not what it says")
     except IndexError:
         raise InvalidBatch(f"record {number} runs past the end of its batch") from None
+    except CorruptBatch as error:
+        raise InvalidBatch(f"record {number}: {error}") from None
     if position != size:
         raise InvalidBatch("the records do not end where their batch does")
     return largest >> 1, is_right
@@ -186,17 +184,17 @@ def _checked(body: bytes, count: int, record_bytes_max: int) -> tuple[int, bool]
 def _behind_headers(body: bytes, position: int, end: int, raw: int, number: int) -> int:
     """Where the headers of a record end; ``raw`` is the first byte of their count, just in front of ``position``."""
     if raw >= 0x80:
-        raw, position = _number(body, position - 1, _INT_BYTES_MAX)
+        raw, position = read_number(body, position - 1, INT_BYTES_MAX)
     # Two bytes is the least a header takes, so a lying count fails before anything is done for it.
     if raw & 1 or raw > end - position:
         raise InvalidBatch(f"the headers of record {number} cannot fit in it")
     for _ in range(raw >> 1):
-        raw, position = _number(body, position, _INT_BYTES_MAX)
+        raw, position = read_number(body, position, INT_BYTES_MAX)
         if raw & 1:
             raise InvalidBatch(f"a header of record {number} has no key")
         position += raw >> 1
-        raw, position = _number(body, position, _INT_BYTES_MAX)
-        if raw != _NULL:
+        raw, position = read_number(body, position, INT_BYTES_MAX)
+        if raw != NULL:
             position += raw >> 1
             if raw & 1:
                 raise InvalidBatch(f"a header of record {number} has a length that cannot be")
@@ -210,38 +208,17 @@ def _put_right(body: bytes, count: int) -> bytes:
     out = bytearray()
     position = 0
     for number in range(count):
-        raw, start = _number(body, position, _INT_BYTES_MAX)
-        position = start + (raw >> 1)
-        _, before = _number(body, start + 1, _LONG_BYTES_MAX)
-        _, behind = _number(body, before, _INT_BYTES_MAX)
+        length, start = read_number(body, position)
+        position = start + (length >> 1)
+        _, before = read_number(body, start + 1)
+        _, behind = read_number(body, before)
         inner = bytearray(1)
         inner += body[start + 1 : before]
-        _put_number(inner, 2 * number)
+        put_varint(inner, number)
         inner += body[behind:position]
-        _put_number(out, 2 * len(inner))
+        put_varint(out, len(inner))
         out += inner
     return bytes(out)
-
-
-def _number(body: bytes, position: int, bytes_max: int) -> tuple[int, int]:
-    """The number at ``position`` as it is written, its sign still in the lowest bit, and where the next byte is."""
-    value = 0
-    for shift in range(0, 7 * bytes_max, 7):
-        byte = body[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            if value >> 64:
-                break
-            return value, position
-    raise InvalidBatch(f"a number is longer than {bytes_max} bytes or 64 bits")
-
-
-def _put_number(out: bytearray, value: int) -> None:
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
 
 
 # The codecs' libraries take longer to load than all of storage, and most logs never need them.

@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from storage.batch import BatchHeader, read_varint
+from storage.batch import BatchHeader
 from storage.errors import PROBLEMS_NAMED_MAX, CorruptBatch, InvalidBatch, InvalidTimestamp, RecordProblem
 from storage.format import MIN_RECORD_BYTES, NO_TIMESTAMP
+from storage.records import NULL, read_number, record_heads
 
 # Problems that the message of the whole batch shows.
 _PROBLEMS_SHOWN_MAX: Final = 3
-# The zigzag number -1: the length of a key that is null.
-_NULL: Final = 1
+# As a length is written: twice. It does not count itself.
+_LENGTH_MIN: Final = 2 * (MIN_RECORD_BYTES - 1)
 
 _LONG_MIN, _LONG_MAX = -(2**63), 2**63 - 1
 
@@ -43,29 +44,34 @@ def check_records(body: bytes, header: BatchHeader, limits: RecordLimits) -> int
     try:
         for _ in range(header.record_count):
             # Most numbers take one or two bytes, and a batch may have very many records: they are read in place.
-            byte = body[position]
-            if byte < 0x80:
-                length, position = (byte >> 1) ^ -(byte & 1), position + 1
-            elif (second := body[position + 1]) < 0x80:
-                length, position = ((byte & 0x7F | second << 7) >> 1) ^ -(byte & 1), position + 2
-            else:
-                length, position = read_varint(body, position)
-            end = position + length
-            if length < MIN_RECORD_BYTES - 1 or end > size:
+            length = body[position]
+            position += 1
+            if length >= 0x80:
+                more = body[position]
+                if more < 0x80:
+                    length = more << 7 | length & 0x7F
+                    position += 1
+                else:
+                    length, position = read_number(body, position - 1)
+            end = position + (length >> 1)
+            if length & 1 or length < _LENGTH_MIN or end > size:
                 raise CorruptBatch("a record is longer than its batch or shorter than a record")
-            byte = body[position + 1]  # after the record's attributes
-            if byte < 0x80:
-                delta, position = (byte >> 1) ^ -(byte & 1), position + 2
-            elif (second := body[position + 2]) < 0x80:
-                delta, position = ((byte & 0x7F | second << 7) >> 1) ^ -(byte & 1), position + 3
-            else:
-                delta, position = read_varint(body, position + 1)
+            delta = body[position + 1]  # after the record's attributes
+            position += 2
+            if delta >= 0x80:
+                more = body[position]
+                if more < 0x80:
+                    delta = more << 7 | delta & 0x7F
+                    position += 1
+                else:
+                    delta, position = read_number(body, position - 1)
+            delta = (delta >> 1) ^ -(delta & 1)
             if delta > largest:
                 largest = delta
             if delta < smallest:
                 smallest = delta
             if needs_keys:
-                # The offset delta is not asked for.
+                # The offset delta is not needed.
                 if body[position] < 0x80:
                     position += 1
                 elif body[position + 1] < 0x80:
@@ -73,13 +79,14 @@ def check_records(body: bytes, header: BatchHeader, limits: RecordLimits) -> int
                 elif body[position + 2] < 0x80:
                     position += 3
                 else:
-                    _, position = read_varint(body, position)
-                byte = body[position]
-                if byte == _NULL:
+                    _, position = read_number(body, position)
+                key = body[position]
+                if key == NULL:
                     is_key_missing = True
                 else:
-                    key_bytes = (byte >> 1) ^ -(byte & 1) if byte < 0x80 else read_varint(body, position)[0]
-                    if key_bytes < 0 or position + key_bytes >= end:
+                    if key >= 0x80:
+                        key, position = read_number(body, position)
+                    if key & 1 or position + (key >> 1) >= end:
                         raise CorruptBatch("a key is longer than its record or has a negative length")
             position = end
     except IndexError:
@@ -119,14 +126,9 @@ def _refuse_records(body: bytes, header: BatchHeader, limits: RecordLimits) -> N
 
 def _problems(body: bytes, header: BatchHeader, limits: RecordLimits) -> Iterator[tuple[RecordProblem, bool]]:
     """Each record's first problem, and whether it is its time. The records are well-formed."""
-    position = 0
-    for number in range(header.record_count):
-        length, position = read_varint(body, position)
-        end = position + length
-        delta, position = read_varint(body, position + 1)
-        _, position = read_varint(body, position)
-        timestamp_ms = header.base_timestamp + delta
-        if limits.needs_keys and body[position] == _NULL:
+    for number, (_, _, delta, _, position) in enumerate(record_heads(body, 0, len(body))):
+        timestamp_ms = header.base_timestamp + ((delta >> 1) ^ -(delta & 1))
+        if limits.needs_keys and body[position] == NULL:
             yield RecordProblem(number, "Compacted topic cannot accept message without key"), False
         elif not limits.earliest_ms <= timestamp_ms <= limits.latest_ms and timestamp_ms != NO_TIMESTAMP:
             yield (
@@ -137,4 +139,3 @@ def _problems(body: bytes, header: BatchHeader, limits: RecordLimits) -> Iterato
                 ),
                 True,
             )
-        position = end

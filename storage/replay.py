@@ -14,10 +14,10 @@ from storage.checkpoint import Checkpoint
 from storage.epochs import LeaderEpochs
 from storage.files import Files
 from storage.format import NO_TIMESTAMP
+from storage.markers import read_marker
 from storage.producers import ProducerStates
 from storage.segment import LogSegment
 from storage.segment_reading import txn_index_name
-from storage.transactions import read_marker
 from storage.txn_index import AbortedEntry, decode_entries, decode_fitting, find_aborted
 
 

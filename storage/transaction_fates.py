@@ -6,34 +6,16 @@ open, and nothing from its first batch on may be compacted: it may still be abor
 
 from __future__ import annotations
 
-import struct
 from bisect import bisect_right
 from typing import Final
 
-from storage.batch import BatchHeader, read_records
-from storage.errors import BudgetExceeded, CorruptBatch
-from storage.format import ABORT as ABORT
-from storage.format import COMMIT as COMMIT
+from storage.batch import BatchHeader
+from storage.format import ABORT, COMMIT
 
 # Transactions that are followed at once: aborted ones to be taken out, and open ones. Memory, so bounded.
 TRANSACTIONS_MAX: Final = 200_000
-# A marker holds two numbers.
-_MARKER_BUDGET_BYTES: Final = 64 * 1024
 
 _LATER: Final = 2**63
-_MARKER_KEY: Final = struct.Struct(">hh")
-
-
-def marker_type(batch: bytes) -> int | None:
-    """ABORT, COMMIT, or another control type; None when the batch is empty or cannot be read."""
-    try:
-        record = next(iter(read_records(batch, _MARKER_BUDGET_BYTES)), None)
-    except (CorruptBatch, BudgetExceeded):
-        return None
-    if record is None or record.key is None or len(record.key) < _MARKER_KEY.size:
-        return None
-    kind: int = _MARKER_KEY.unpack_from(record.key)[1]
-    return kind
 
 
 class TransactionFates:

@@ -7,21 +7,12 @@ open, or whose marker nobody may read yet. Pure; what is known is kept in the pa
 
 from __future__ import annotations
 
-import struct
 from collections import OrderedDict, deque
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from storage.batch import BytesLike, read_records
-from storage.errors import BudgetExceeded, CorruptBatch
-from storage.format import ABORT, COMMIT
-
 # Ended transactions that are told apart while their markers wait to be readable; later ones count as one.
 UNDECIDED_MAX: Final = 1000
-# A marker holds three numbers.
-_MARKER_BUDGET_BYTES: Final = 64 * 1024
-_MARKER_KEY: Final = struct.Struct(">hh")
-_MARKER_VALUE: Final = struct.Struct(">hi")
 
 
 class AbortedTransaction(NamedTuple):
@@ -37,29 +28,6 @@ class OpenTransaction(NamedTuple):
 
     first_offset: int
     producer_epoch: int
-
-
-class Marker(NamedTuple):
-    """How a transaction ended, and the epoch of the coordinator that says so."""
-
-    is_commit: bool
-    coordinator_epoch: int
-
-
-def read_marker(batch: BytesLike) -> Marker | None:
-    """What a control batch says; None when it is no end of a transaction, is empty, or cannot be read."""
-    try:
-        record = next(iter(read_records(batch, _MARKER_BUDGET_BYTES)), None)
-    except (CorruptBatch, BudgetExceeded):
-        return None
-    if record is None or record.key is None or record.value is None:
-        return None
-    if len(record.key) < _MARKER_KEY.size or len(record.value) < _MARKER_VALUE.size:
-        return None
-    kind: int = _MARKER_KEY.unpack_from(record.key)[1]
-    if kind not in (ABORT, COMMIT):
-        return None
-    return Marker(kind == COMMIT, _MARKER_VALUE.unpack_from(record.value)[1])
 
 
 class UnstableTransactions:

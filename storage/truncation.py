@@ -14,10 +14,10 @@ from storage.batch import BatchHeader, parse_header
 from storage.files import Files
 from storage.format import HEADER_BYTES, NO_TIMESTAMP
 from storage.index import NO_MAX_TIMESTAMP, SparseIndex
+from storage.markers import Marker, read_marker
 from storage.producers import WINDOW_BATCHES, ProducerState, ProducerStates
 from storage.replacement import NewSegment, new_index_path, new_log_path
 from storage.segment import LogSegment
-from storage.transactions import Marker, read_marker
 
 _COPY_BYTES: Final = 1024 * 1024
 

@@ -22,7 +22,8 @@ from crc32c import crc32c
 
 from storage.batch import BatchHeader, parse_header
 from storage.format import HEADER_BYTES
-from storage.transactions import AbortedTransaction, Marker, read_marker
+from storage.markers import Marker, read_marker
+from storage.transactions import AbortedTransaction
 
 if TYPE_CHECKING:
     from storage.segment_reading import ReadableSegment

@@ -34,8 +34,8 @@ from storage.format import (
     ZSTD,
 )
 from storage.index import ENTRY, ENTRY_BYTES, NO_MAX_TIMESTAMP, SparseIndex, decode_sealed, seal_timestamp
+from storage.markers import read_marker
 from storage.quarantine import Quarantine
-from storage.transactions import read_marker
 from storage.txn_index import AbortedEntry, decode_fitting
 from storage.walk import Ending, SegmentWalk, Walked
 

@@ -29,6 +29,7 @@ LONG_FILES: dict[str, str] = {}
 # Modules of handlers/ that several APIs share and that have no message of their own.
 SHARED_BY_HANDLERS = {
     "__init__",
+    "config_alterations",
     "context",
     "epochs",
     "fetch_errors",

@@ -1,7 +1,6 @@
 """The internal topic a coordinator writes its decisions to, as the coordinator sees it: shards, keys and values."""
 
 import os
-import struct
 from collections.abc import Callable, Iterator, Sequence
 
 from kwire.broker.cold_reads import ColdReads
@@ -19,13 +18,11 @@ from kwire.broker.partition.reserved_offsets import OnReached
 from kwire.broker.topics import Topics
 from storage.batch import BatchHeader, Record, build_batch, is_intact, parse_header, read_records
 from storage.errors import DamagedLog, QuarantinedRange
-from storage.transaction_fates import ABORT, COMMIT
+from storage.format import ABORT, COMMIT
+from storage.markers import control_type
 
 REPLAY_BYTES = 1024 * 1024
 BATCH_RECORDS_BYTES_MAX = 64 * 1024 * 1024
-
-# A version, and which kind of control record it is.
-_CONTROL_KEY = struct.Struct(">hh")
 
 
 class CoordinatorLog:
@@ -139,7 +136,7 @@ def _replayed(header: BatchHeader, batch: memoryview) -> Iterator[Replayed]:
         if record.key is None:
             continue
         if header.is_control:
-            _, kind = _CONTROL_KEY.unpack_from(record.key)
+            kind = control_type(record)
             if kind in (ABORT, COMMIT):
                 yield TransactionEnd(header.producer_id, kind == COMMIT)
         elif header.is_transactional:

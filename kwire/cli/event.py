@@ -7,6 +7,8 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Callable
+from contextlib import closing
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -15,14 +17,13 @@ from kwire.broker.store.files.checking import Tally, check_topic, counted_events
 from kwire.broker.store.files.layout import is_date
 from kwire.broker.store.files.packing import Packed, groups_to_pack, pack_group
 from kwire.broker.store.files.reading import topics_in
-from kwire.broker.store.files.writing import FolderTaken, WrongOwner, alone
-from kwire.cli.admin_client import print_rows
-from kwire.cli.event_transfer import Cannot, Moved, export_topic, import_topic, opened_export
-from kwire.cli.http_client import HttpClient, Refused, Unreachable
+from kwire.broker.store.files.writing import alone
+from kwire.cli.event_transfer import Moved, export_topic, import_topic, opened_export
+from kwire.cli.http_client import HttpClient, add_http
 from kwire.cli.progress import Progress, size_text
+from kwire.cli.verbs import add_json, add_verb, print_rows, reports_failures
 from storage.files import Files
 
-HTTP_DEFAULT = "http://127.0.0.1:8082"
 DONE, PROBLEMS, CANNOT_RUN = 0, 1, 2
 CHECK_COLUMNS = ("topic", "events", "first", "last", "problems")
 
@@ -30,12 +31,12 @@ CHECK_COLUMNS = ("topic", "events", "first", "last", "problems")
 def add(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="verb")
     exporting = _verb(verbs, "export", "write every event of some topics to a file of its own", export_events)
-    _http(exporting)
+    add_http(exporting)
     exporting.add_argument("--to", metavar="DIR", required=True, help="made if it is not there; goes on where it ended")
     exporting.add_argument("--verify", action="store_true", help="read all files again in the end, as `verify` does")
     exporting.add_argument("topics", metavar="TOPIC", nargs="+")
     importing = _verb(verbs, "import", "publish the events of such files, in their order", import_events)
-    _http(importing)
+    add_http(importing)
     importing.add_argument("--from", metavar="DIR", dest="source", required=True)
     importing.add_argument(
         "--renumber", action="store_true", help="events may get other ids, because some before them are missing"
@@ -48,16 +49,11 @@ def add(parser: argparse.ArgumentParser) -> None:
     packing.add_argument("--before", metavar="DATE", help="only events of days before this one (default: today, UTC)")
 
 
-def _verb(verbs: Any, name: str, purpose: str, act: Any) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = verbs.add_parser(name, help=purpose, description=purpose.capitalize() + ".")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+def _verb(verbs: Any, name: str, purpose: str, act: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
+    parser = add_verb(verbs, name, purpose, reports_failures(OSError, ValueError, exit_code=CANNOT_RUN)(act))
+    add_json(parser)
     parser.add_argument("--quiet", action="store_true", help="show no progress")
-    parser.set_defaults(run=lambda options: _run(act, options))
     return parser
-
-
-def _http(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--http", metavar="URL", default=HTTP_DEFAULT, help=f"the HTTP port (default {HTTP_DEFAULT})")
 
 
 def _dir(parser: argparse.ArgumentParser) -> None:
@@ -65,37 +61,23 @@ def _dir(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topics", metavar="TOPIC", nargs="*", help="default: all there are")
 
 
-def _run(act: Any, options: argparse.Namespace) -> int:
-    try:
-        code: int = act(options)
-    except (Refused, Unreachable, Cannot, WrongOwner, FolderTaken, ValueError, OSError) as error:
-        print(f"kwire: {error}", file=sys.stderr)
-        return CANNOT_RUN
-    return code
-
-
 def export_events(options: argparse.Namespace) -> int:
-    files, root, client = Files(), os.path.abspath(options.to), HttpClient(options.http)
-    try:
-        with opened_export(files, root) as positions:
-            for topic in dict.fromkeys(options.topics):
-                bar = partial(_bar, f"export {topic}", options)
-                moved = export_topic(files, root, client, topic, positions.get(topic), bar)
-                _say(options, {"exported": topic, **moved._asdict()}, _moved_text(topic, "exported", moved))
-    finally:
-        client.close()
+    files, root = Files(), os.path.abspath(options.to)
+    with closing(HttpClient(options.http)) as client, opened_export(files, root) as positions:
+        for topic in dict.fromkeys(options.topics):
+            bar = partial(_bar, f"export {topic}", options)
+            moved = export_topic(files, root, client, topic, positions.get(topic), bar)
+            _say(options, {"exported": topic, **moved._asdict()}, _moved_text(topic, "exported", moved))
     return _check(files, root, options.topics, options) if options.verify else DONE
 
 
 def import_events(options: argparse.Namespace) -> int:
-    files, root, client = Files(), os.path.abspath(options.source), HttpClient(options.http)
-    try:
+    files, root = Files(), os.path.abspath(options.source)
+    with closing(HttpClient(options.http)) as client:
         for topic in dict.fromkeys(options.topics or _all_topics(files, root)):
             bar = partial(_bar, f"import {topic}", options)
             moved = import_topic(files, root, client, topic, bar, is_renumbering=options.renumber)
             _say(options, {"imported": topic, **moved._asdict()}, _moved_text(topic, "imported", moved))
-    finally:
-        client.close()
     return DONE
 
 

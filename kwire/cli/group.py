@@ -11,8 +11,9 @@ from kafka.admin import OffsetSpec
 from kafka.errors import NoError
 from kafka.structs import OffsetAndMetadata
 
-from kwire.cli.admin_client import print_rows, verb
+from kwire.cli.admin_client import admin_verb
 from kwire.cli.consumer_members import consumer_members
+from kwire.cli.verbs import print_rows
 from kwire.wire.messages.consumer_group_describe import Member
 
 OFFSET_COLUMNS = ("topic", "partition", "offset", "end", "lag", "metadata")
@@ -22,14 +23,14 @@ RESET_COLUMNS = ("topic", "partition", "offset", "to")
 
 def add(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="verb")
-    listing = verb(verbs, "list", "name every group", list_groups)
+    listing = admin_verb(verbs, "list", "name every group", list_groups)
     listing.add_argument("--state", action="append", default=[], help="only groups in this state; repeatable")
     listing.add_argument("--type", action="append", default=[], help="only groups of this type; repeatable")
-    describing = verb(verbs, "describe", "show state, members, offsets and lag of groups", describe)
+    describing = admin_verb(verbs, "describe", "show state, members, offsets and lag of groups", describe)
     describing.add_argument("names", metavar="GROUP", nargs="+")
-    deleting = verb(verbs, "delete", "delete groups without members, and their offsets", delete)
+    deleting = admin_verb(verbs, "delete", "delete groups without members, and their offsets", delete)
     deleting.add_argument("names", metavar="GROUP", nargs="+")
-    resetting = verb(verbs, "reset", "set where a group without members goes on reading", reset)
+    resetting = admin_verb(verbs, "reset", "set where a group without members goes on reading", reset)
     resetting.add_argument("name", metavar="GROUP")
     resetting.add_argument(
         "--topic",

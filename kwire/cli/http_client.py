@@ -1,15 +1,16 @@
-"""The HTTP port of a running server, as commands use it: one request, one JSON answer, or lines without end."""
+"""Verbs that use the HTTP port of a running server, and their client: requests with JSON answers, streams of lines."""
 
 import argparse
 import json
-import os
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from typing import Any
 from urllib.parse import urlsplit
 
+from kwire.cli.verbs import add_json, add_verb, reports_failures
+
+HTTP_DEFAULT = "http://127.0.0.1:8082"
 REQUEST_TIMEOUT_SECONDS = 30.0
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
 LINE_BYTES_MAX = 16 * 1024 * 1024
@@ -19,8 +20,8 @@ class Refused(ValueError):
     """The server's own sentence about what is wrong."""
 
 
-class Unreachable(Exception):
-    """Nobody answers, or not in HTTP."""
+class Unreachable(ConnectionError):
+    """The server does not answer, or not in HTTP; the message names its address."""
 
 
 class HttpClient:
@@ -30,6 +31,7 @@ class HttpClient:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         if parts.scheme != "http" or not parts.hostname:
             raise ValueError(f"--http takes http://HOST:PORT, not {url!r}")
+        self._url = url
         self._prefix = parts.path.rstrip("/")
         self._connection = HTTPConnection(parts.hostname, parts.port or 80, timeout=REQUEST_TIMEOUT_SECONDS)
 
@@ -40,7 +42,7 @@ class HttpClient:
         """What is answered; raises Refused or Unreachable."""
         content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         response = self._send(method, path, content, {"Accept": "application/json"})
-        with _as_unreachable():
+        with self._as_unreachable():
             answer = response.read(ANSWER_BYTES_MAX)
             try:
                 return json.loads(answer)
@@ -50,7 +52,7 @@ class HttpClient:
     def fetch(self, path: str) -> bytes:
         """The same of a GET, as it came."""
         response = self._send("GET", path, None, {"Accept": "application/json"})
-        with _as_unreachable():
+        with self._as_unreachable():
             return response.read(ANSWER_BYTES_MAX)
 
     def lines(self, path: str) -> Iterator[dict[str, Any]]:
@@ -62,51 +64,53 @@ class HttpClient:
 
     def _line(self, response: HTTPResponse) -> bytes:
         """The next line; nothing at the end, also if the connection ends in the middle of one."""
-        with _as_unreachable():
+        with self._as_unreachable():
             line = response.readline(LINE_BYTES_MAX)
         return line if line.endswith(b"\n") or len(line) == LINE_BYTES_MAX else b""
 
     def _send(self, method: str, path: str, content: bytes | None, headers: dict[str, str]) -> HTTPResponse:
         if content is not None:
             headers["Content-Type"] = "application/json"
-        with _as_unreachable():
+        with self._as_unreachable():
             self._connection.request(method, self._prefix + path, content, headers)
             response = self._connection.getresponse()
         if response.status >= 400:
             raise Refused(_reason(response))
         return response
 
-
-def run(act: Callable[[HttpClient, argparse.Namespace], int | None], options: argparse.Namespace) -> int:
-    """Run a verb with a client of `options.http`; its exit code, or 1 after one sentence about what failed."""
-    try:
-        client = HttpClient(options.http)
+    @contextmanager
+    def _as_unreachable(self) -> Iterator[None]:
         try:
-            code = act(client, options)
-            sys.stdout.flush()
-        finally:
-            client.close()
-    except Unreachable as error:
-        print(f"kwire: no answer from {options.http}: {error}; is the server running?", file=sys.stderr)
-        return 1
-    except BrokenPipeError:
-        # The reader of the output is gone; nothing may be left that Python would try to print at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    except ValueError as error:
-        print(f"kwire: {error}", file=sys.stderr)
-        return 1
-    return code or 0
+            yield
+        except (HTTPException, OSError) as error:
+            reason = f"no HTTP answer: {error!r}" if isinstance(error, HTTPException) else str(error)
+            raise Unreachable(f"no answer from {self._url}: {reason}; is the server running?") from error
 
 
-@contextmanager
-def _as_unreachable() -> Iterator[None]:
-    try:
-        yield
-    except HTTPException as error:
-        raise Unreachable(f"no HTTP answer: {error!r}") from error
-    except OSError as error:
-        raise Unreachable(str(error)) from error
+def http_verb(
+    verbs: Any,
+    name: str,
+    purpose: str,
+    act: Callable[[HttpClient, argparse.Namespace], int | None],
+    *,
+    has_json: bool = True,
+) -> argparse.ArgumentParser:
+    """Declare a verb; `act` is called with a client of the server and the options, and raises ValueError to fail."""
+
+    @reports_failures(OSError, ValueError)
+    def run(options: argparse.Namespace) -> int | None:
+        with closing(HttpClient(options.http)) as client:
+            return act(client, options)
+
+    parser = add_verb(verbs, name, purpose, run)
+    add_http(parser)
+    if has_json:
+        add_json(parser)
+    return parser
+
+
+def add_http(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--http", metavar="URL", default=HTTP_DEFAULT, help=f"the HTTP port (default {HTTP_DEFAULT})")
 
 
 def _reason(response: HTTPResponse) -> str:

@@ -5,6 +5,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from kwire.cli.verbs import add_verb
+
 VERIFY = """\
 Read every batch of every segment and check what can be checked: headers, CRCs, offsets that rise without gaps,
 index entries, seals, checkpoints, the catalogue, files that do not belong. Nothing is written.
@@ -83,23 +85,14 @@ examples:
 
 def add(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="verb")
-    _add_verify(_verb(verbs, "verify", "check every batch of a data directory", VERIFY, VERIFY_END))
-    _add_adopt(_verb(verbs, "adopt", "rebuild the catalogue of a stopped server from its folders", ADOPT, ADOPT_END))
-    _add_dump(_verb(verbs, "dump", "print batches, records, indexes and checkpoints", DUMP, DUMP_END))
+    _add_verify(verbs)
+    _add_adopt(verbs)
+    _add_dump(verbs)
 
 
-def _verb(verbs: Any, name: str, purpose: str, description: str, end: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = verbs.add_parser(
-        name,
-        help=purpose,
-        description=description,
-        epilog=end,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    return parser
-
-
-def _add_verify(parser: argparse.ArgumentParser) -> None:
+def _add_verify(verbs: Any) -> None:
+    purpose = "check every batch of a data directory"
+    parser = add_verb(verbs, "verify", purpose, _verify, description=VERIFY, epilog=VERIFY_END)
     parser.add_argument("data_dirs", metavar="DATA_DIR", type=Path, nargs="+", help="a directory named by log.dirs")
     parser.add_argument("--topic", metavar="NAME", help="only this topic")
     parser.add_argument("--partition", metavar="NUMBER", type=_number, help="only this partition of the topic")
@@ -114,10 +107,11 @@ def _add_verify(parser: argparse.ArgumentParser) -> None:
         default=len(os.sched_getaffinity(0)),
         help="how many to read with (default: one per core)",
     )
-    parser.set_defaults(run=_verify)
 
 
-def _add_dump(parser: argparse.ArgumentParser) -> None:
+def _add_dump(verbs: Any) -> None:
+    purpose = "print batches, records, indexes and checkpoints"
+    parser = add_verb(verbs, "dump", purpose, _dump, description=DUMP, epilog=DUMP_END)
     parser.add_argument("path", metavar="PATH", type=Path, help="a data directory, a partition's folder or a file")
     parser.add_argument("--topic", metavar="NAME")
     parser.add_argument("--partition", metavar="NUMBER", type=_number, help="(default 0)")
@@ -128,10 +122,11 @@ def _add_dump(parser: argparse.ArgumentParser) -> None:
         "--limit", metavar="NUMBER", type=_positive, help="so many batches, with --records so many records"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object per line")
-    parser.set_defaults(run=_dump)
 
 
-def _add_adopt(parser: argparse.ArgumentParser) -> None:
+def _add_adopt(verbs: Any) -> None:
+    purpose = "rebuild the catalogue of a stopped server from its folders"
+    parser = add_verb(verbs, "adopt", purpose, _adopt, description=ADOPT, epilog=ADOPT_END)
     parser.add_argument("data_dirs", metavar="DATA_DIR", type=Path, nargs="+", help="a directory named by log.dirs")
     parser.add_argument(
         "--accept-loss",
@@ -156,7 +151,6 @@ def _add_adopt(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="a setting of the server, such as offsets.topic.num.partitions; repeatable",
     )
-    parser.set_defaults(run=_adopt)
 
 
 def _adopt(options: argparse.Namespace) -> int:

@@ -7,6 +7,7 @@ import sys
 from typing import TextIO
 
 from kwire.broker.adoption import Adoption, Locked, NotPossible, Outcome
+from kwire.cli.verbs import reports_failures
 from kwire.config import Config, InvalidConfig, load
 from storage.errors import StorageError
 from storage.files import Files
@@ -16,18 +17,15 @@ ADOPTED, UNDECIDED, CANNOT_RUN = 0, 1, 2
 LINES_SHOWN_MAX = 1000
 
 
+@reports_failures(NotPossible, StorageError, OSError, InvalidConfig, exit_code=CANNOT_RUN)
 def adopt(options: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="kwire: %(message)s")
     data_dirs = [str(path.absolute()) for path in options.data_dirs]
-    try:
-        for path in options.data_dirs:
-            if not path.is_dir():
-                raise NotPossible(f"{path} is not a directory")
-        config = load(files=options.config, settings=options.set, data_dir=",".join(data_dirs))
-        outcome = _run(data_dirs, config, options.accept_loss)
-    except (NotPossible, StorageError, OSError, InvalidConfig) as error:
-        print(f"kwire: {error}", file=sys.stderr)
-        return CANNOT_RUN
+    for path in options.data_dirs:
+        if not path.is_dir():
+            raise NotPossible(f"{path} is not a directory")
+    config = load(files=options.config, settings=options.set, data_dir=",".join(data_dirs))
+    outcome = _adopted(data_dirs, config, options.accept_loss)
     _print(outcome.done, sys.stdout)
     _print(outcome.left, sys.stderr)
     if not outcome.done and not outcome.left:
@@ -35,7 +33,7 @@ def adopt(options: argparse.Namespace) -> int:
     return UNDECIDED if outcome.left else ADOPTED
 
 
-def _run(data_dirs: list[str], config: Config, accepted: list[str]) -> Outcome:
+def _adopted(data_dirs: list[str], config: Config, accepted: list[str]) -> Outcome:
     files = Files()
     locked = Locked(data_dirs, files)
     try:

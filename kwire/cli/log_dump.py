@@ -14,6 +14,7 @@ from msgspec.structs import asdict
 
 from kwire.cli.log_batches import Place, batches_of, decoded_records
 from kwire.cli.log_text import batch_line, place_line, plain_bytes, printable, record_line
+from kwire.cli.verbs import reports_failures
 from storage.checkpoint import CHECKPOINT_NAME, decode_checkpoint
 from storage.errors import JournalDamaged, StorageError
 from storage.files import Files
@@ -36,17 +37,10 @@ class CannotPrint(Exception):
     """There is nothing to print; the message says why."""
 
 
+@reports_failures(CannotPrint, OSError, exit_code=CANNOT_RUN)
 def dump(options: argparse.Namespace) -> int:
     # `kwire log dump … | head` ends quietly, as other programs do.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    try:
-        return _dump(options)
-    except (CannotPrint, OSError) as error:
-        print(f"kwire: {error}", file=sys.stderr)
-        return CANNOT_RUN
-
-
-def _dump(options: argparse.Namespace) -> int:
     path: Path = options.path
     if not path.exists():
         raise CannotPrint(f"{path} does not exist")

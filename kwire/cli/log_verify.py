@@ -17,6 +17,7 @@ from msgspec.structs import asdict
 
 from kwire.cli.log_processes import CheckFailed, plan_all, verify_all
 from kwire.cli.progress import Progress, duration_text, size_text
+from kwire.cli.verbs import reports_failures
 from storage.files import Files
 from storage.store import LOCK_NAME
 from storage.verify import Finding, SegmentJob, SegmentReport, verify_segment
@@ -94,16 +95,13 @@ class Outcome(Struct):
         return self.topics.setdefault(topic, Tally(topic))
 
 
+@reports_failures(CheckFailed, OSError, exit_code=CANNOT_RUN)
 def verify(options: argparse.Namespace) -> int:
-    try:
-        with ExitStack() as held:
-            if not options.live:
-                for data_dir in options.data_dirs:
-                    held.enter_context(_stopped(data_dir))
-            outcome = _check(options)
-    except (CheckFailed, OSError) as error:
-        print(f"kwire: {error}", file=sys.stderr)
-        return CANNOT_RUN
+    with ExitStack() as held:
+        if not options.live:
+            for data_dir in options.data_dirs:
+                held.enter_context(_stopped(data_dir))
+        outcome = _check(options)
     if options.json:
         print(json.dumps(_plain(outcome, options), indent=2))
     else:

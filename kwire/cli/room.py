@@ -8,10 +8,9 @@ from io import BufferedIOBase
 from typing import Any, cast
 from urllib.parse import quote, urlencode
 
-from kwire.cli.admin_client import print_rows
-from kwire.cli.http_client import LINE_BYTES_MAX, HttpClient, Refused, run
+from kwire.cli.http_client import LINE_BYTES_MAX, HttpClient, Refused, http_verb
+from kwire.cli.verbs import print_rows
 
-HTTP_DEFAULT = "http://127.0.0.1:8082"
 PAGE_ROOMS = 1000
 ROOM_COLUMNS = ("room", "subscribers", "created_at")
 # Of the lines that `publish` reads, all that are stored together.
@@ -21,9 +20,9 @@ INPUT_BYTES = 64 * 1024
 
 def add(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="verb")
-    listing = _verb(verbs, "list", "name every room", list_rooms)
+    listing = http_verb(verbs, "list", "name every room", list_rooms)
     listing.add_argument("--prefix", default="", help="only rooms whose names begin so")
-    creating = _verb(verbs, "create", "create rooms, or change what they keep", create)
+    creating = http_verb(verbs, "create", "create rooms, or change what they keep", create)
     creating.add_argument("names", metavar="ROOM", nargs="+")
     creating.add_argument(
         "--retention-mode",
@@ -32,18 +31,20 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     creating.add_argument("--retention-hours", type=float, metavar="HOURS", help="age at which events go")
     creating.add_argument("--max-events", type=int, metavar="N", help="newest events that are kept")
-    describing = _verb(verbs, "describe", "show offsets, size, subscribers and retention", describe)
+    describing = http_verb(verbs, "describe", "show offsets, size, subscribers and retention", describe)
     describing.add_argument("names", metavar="ROOM", nargs="+")
-    deleting = _verb(verbs, "delete", "delete rooms and their events", delete)
+    deleting = http_verb(verbs, "delete", "delete rooms and their events", delete)
     deleting.add_argument("names", metavar="ROOM", nargs="+")
-    publishing = _verb(verbs, "publish", "publish an event, or one for each line of the input", publish)
+    publishing = http_verb(verbs, "publish", "publish an event, or one for each line of the input", publish)
     publishing.add_argument("name", metavar="ROOM", help="made if there is none, unless the server is told not to")
     publishing.add_argument(
         "data", metavar="DATA", nargs="?", help="the event's data: JSON, or else a text (default: lines of the input)"
     )
     publishing.add_argument("--type", default="message", help="the event's type (default: message)")
     publishing.add_argument("--metadata", metavar="KEY=VALUE", action="append", default=[], help="repeatable")
-    tailing = _verb(verbs, "tail", "print events as they come, one JSON object per line, until Ctrl-C", tail)
+    tailing = http_verb(
+        verbs, "tail", "print events as they come, one JSON object per line, until Ctrl-C", tail, has_json=False
+    )
     tailing.add_argument("name", metavar="ROOM", help="made if there is none, unless the server is told not to")
     tailing.add_argument(
         "--from-offset",
@@ -53,15 +54,6 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     tailing.add_argument("--count", type=_count, metavar="N", help="end after so many events")
     tailing.add_argument("--until-caught-up", action="store_true", help="end when all that was there has been printed")
-
-
-def _verb(verbs: Any, name: str, purpose: str, act: Any) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = verbs.add_parser(name, help=purpose, description=f"{purpose.capitalize()}.")
-    parser.add_argument("--http", metavar="URL", default=HTTP_DEFAULT, help=f"the HTTP port (default {HTTP_DEFAULT})")
-    if act is not tail:
-        parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(run=lambda options: run(act, options))
-    return parser
 
 
 def _count(text: str) -> int:

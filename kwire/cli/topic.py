@@ -8,22 +8,23 @@ from typing import Any
 from kafka import KafkaAdminClient
 from kafka.errors import for_code
 
-from kwire.cli.admin_client import print_rows, verb
+from kwire.cli.admin_client import admin_verb
+from kwire.cli.verbs import print_rows
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="verb")
-    listing = verb(verbs, "list", "name every topic", list_topics)
+    listing = admin_verb(verbs, "list", "name every topic", list_topics)
     listing.add_argument("--internal", action="store_true", help="internal topics too")
-    creating = verb(verbs, "create", "create topics", create)
+    creating = admin_verb(verbs, "create", "create topics", create)
     creating.add_argument("names", metavar="TOPIC", nargs="+")
     creating.add_argument("--partitions", type=int, default=-1, help="how many (default: the server's num.partitions)")
     creating.add_argument(
         "--config", metavar="KEY=VALUE", action="append", default=[], help="a topic setting; repeatable"
     )
-    describing = verb(verbs, "describe", "show partitions, offsets and settings", describe)
+    describing = admin_verb(verbs, "describe", "show partitions, offsets and settings", describe)
     describing.add_argument("names", metavar="TOPIC", nargs="+")
-    deleting = verb(verbs, "delete", "delete topics and their records", delete)
+    deleting = admin_verb(verbs, "delete", "delete topics and their records", delete)
     deleting.add_argument("names", metavar="TOPIC", nargs="+")
 
 

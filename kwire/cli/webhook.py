@@ -5,10 +5,9 @@ import json
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from kwire.cli.admin_client import print_rows
-from kwire.cli.http_client import HttpClient, run
+from kwire.cli.http_client import HttpClient, http_verb
+from kwire.cli.verbs import print_rows
 
-HTTP_DEFAULT = "http://127.0.0.1:8082"
 PAGE = 1000
 # Of the delivery log and of dead letters, unless more are asked for.
 SHOWN_DEFAULT = 50
@@ -20,42 +19,42 @@ DEAD_COLUMNS = ("event", "type", "attempts", "at", "status", "problem")
 
 def add(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="verb")
-    listing = _verb(verbs, "list", "name every webhook", list_webhooks)
+    listing = http_verb(verbs, "list", "name every webhook", list_webhooks)
     listing.add_argument("--topic", help="only those that want events of this topic")
-    creating = _verb(verbs, "create", "have the events of topics sent to a URL", create)
+    creating = http_verb(verbs, "create", "have the events of topics sent to a URL", create)
     creating.add_argument("url", metavar="URL")
     creating.add_argument(
         "topics", metavar="TOPIC[=EVENT_ID]", nargs="+", help="from the beginning, after an event, or =latest"
     )
     creating.add_argument("--secret", metavar="whsec_…", help="default: one is made, and told this once")
     _add_fields(creating)
-    describing = _verb(verbs, "describe", "show settings and how far a webhook is", describe)
-    changing = _verb(verbs, "update", "change settings", update)
+    describing = http_verb(verbs, "describe", "show settings and how far a webhook is", describe)
+    changing = http_verb(verbs, "update", "change settings", update)
     changing.add_argument("--url", metavar="URL")
     changing.add_argument("--topics", metavar="TOPIC[=EVENT_ID]", nargs="+", help="those that stay keep their place")
-    deleting = _verb(verbs, "delete", "delete webhooks", delete)
+    deleting = http_verb(verbs, "delete", "delete webhooks", delete)
     deleting.add_argument("ids", metavar="ID", nargs="+")
-    pausing = _verb(verbs, "pause", "send nothing for a while", pause)
-    resuming = _verb(verbs, "resume", "go on where it was paused or disabled", resume)
-    rotating = _verb(verbs, "rotate", "replace the secret", rotate)
+    pausing = http_verb(verbs, "pause", "send nothing for a while", pause)
+    resuming = http_verb(verbs, "resume", "go on where it was paused or disabled", resume)
+    rotating = http_verb(verbs, "rotate", "replace the secret", rotate)
     rotating.add_argument("--secret", metavar="whsec_…", help="default: one is made")
     rotating.add_argument("--overlap-hours", type=float, metavar="HOURS", help="how long the old one still signs")
-    logging = _verb(verbs, "deliveries", "show the latest attempts", deliveries)
+    logging = http_verb(verbs, "deliveries", "show the latest attempts", deliveries)
     logging.add_argument("--failed", action="store_true", help="only those that failed")
     logging.add_argument("--limit", type=int, default=SHOWN_DEFAULT, metavar="N")
-    burying = _verb(verbs, "dead", "show events that could not be delivered", dead)
+    burying = http_verb(verbs, "dead", "show events that could not be delivered", dead)
     burying.add_argument("--limit", type=int, default=SHOWN_DEFAULT, metavar="N")
-    resending = _verb(verbs, "resend", "send events again", resend)
+    resending = http_verb(verbs, "resend", "send events again", resend)
     resending.add_argument("id", metavar="ID")
     resending.add_argument("events", metavar="EVENT_ID", nargs="*")
     resending.add_argument("--dead", action="store_true", help="all dead letters")
-    replaying = _verb(verbs, "replay", "send everything again from a place on", replay)
+    replaying = http_verb(verbs, "replay", "send everything again from a place on", replay)
     replaying.add_argument("--topic", help="default: all topics of the webhook")
     since = replaying.add_mutually_exclusive_group(required=True)
     since.add_argument("--since-event", metavar="EVENT_ID", help="the events after this one")
     since.add_argument("--since-time", metavar="TIME", help="ISO 8601; UTC if it has no zone")
     since.add_argument("--from-beginning", action="store_true")
-    testing = _verb(verbs, "test", "send one test delivery now and show what came of it", test)
+    testing = http_verb(verbs, "test", "send one test delivery now and show what came of it", test)
     _add_fields(changing)
     for one in (describing, changing, pausing, resuming, rotating, logging, burying, replaying, testing):
         one.add_argument("id", metavar="ID")
@@ -71,14 +70,6 @@ def _add_fields(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--header", metavar="NAME=VALUE", action="append", default=[], help="sent along; repeatable")
     parser.add_argument("--body", choices=["event", "binary", "structured"], help="plain JSON or CloudEvents")
     parser.add_argument("--description", metavar="TEXT")
-
-
-def _verb(verbs: Any, name: str, purpose: str, act: Any) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = verbs.add_parser(name, help=purpose)
-    parser.add_argument("--http", metavar="URL", default=HTTP_DEFAULT, help=f"the HTTP port (default {HTTP_DEFAULT})")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(run=lambda options: run(act, options))
-    return parser
 
 
 # --- definitions

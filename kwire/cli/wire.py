@@ -3,6 +3,8 @@
 import argparse
 from pathlib import Path
 
+from kwire.cli.verbs import add_verb
+
 DECODE = """\
 Print captured frames of the Kafka protocol in words: every field of a request or response in its version, and the
 record batches inside. A frame is a size of four bytes and so many bytes; any number of them may follow each other.
@@ -29,18 +31,7 @@ examples:
 
 def add(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="verb")
-    _add_decode(
-        verbs.add_parser(
-            "decode",
-            help="print captured frames",
-            description=DECODE,
-            epilog=DECODE_END,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-    )
-
-
-def _add_decode(parser: argparse.ArgumentParser) -> None:
+    parser = add_verb(verbs, "decode", "print captured frames", _decode, description=DECODE, epilog=DECODE_END)
     parser.add_argument("path", metavar="FILE", type=Path, nargs="?", help="frames or a hex dump of them; - is stdin")
     parser.add_argument("--hex", metavar="TEXT", help="the frames themselves, instead of a file")
     direction = parser.add_mutually_exclusive_group()
@@ -50,7 +41,6 @@ def _add_decode(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--version", metavar="NUMBER", type=int, help="its version")
     parser.add_argument("--unframed", action="store_true", help="the input is one frame without its size")
     parser.add_argument("--json", action="store_true", help="print one JSON object per frame")
-    parser.set_defaults(run=_decode)
 
 
 def _decode(options: argparse.Namespace) -> int:

@@ -11,6 +11,7 @@ from typing import Any
 
 from construct import Construct, ConstructError
 
+from kwire.cli.verbs import reports_failures
 from kwire.cli.wire_input import NotHex, bytes_of, hex_bytes
 from kwire.cli.wire_text import frame_json, frame_lines
 from kwire.wire.apis import APIS
@@ -65,17 +66,10 @@ class CannotDecode(Exception):
     """There is nothing to decode; the message says why."""
 
 
+@reports_failures(CannotDecode, NotHex, OSError, exit_code=CANNOT_RUN)
 def decode(options: argparse.Namespace) -> int:
     # `kwire wire decode … | head` ends quietly, as other programs do.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    try:
-        return _decode(options)
-    except (CannotDecode, NotHex, OSError) as error:
-        print(f"kwire: {error}", file=sys.stderr)
-        return CANNOT_RUN
-
-
-def _decode(options: argparse.Namespace) -> int:
     api = None if options.api is None else _api(options.api)
     if options.version is not None and api is not None and options.version not in api.versions:
         raise CannotDecode(f"{api.name} has no version {options.version}, only {api.versions}")

@@ -8,7 +8,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kwire.client.errors import OffsetOutOfRange, Refused
-from kwire.client.events import REASON_RECREATED, REASON_RETENTION, REASON_SHORTENED, Gap, Position
+from kwire.client.events import (
+    REASON_RECREATED,
+    REASON_RETENTION,
+    REASON_SHORTENED,
+    CaughtUp,
+    Gap,
+    Lagging,
+    Position,
+)
 
 
 class Start(NamedTuple):
@@ -96,6 +104,23 @@ class Cursor:
         """Everything up to here was delivered, filtered out or told as a gap."""
         if self.next_offset is not None:
             self.next_offset = max(self.next_offset, offset + 1)
+
+    def mark(self, mark: Mapping[str, Any], place: str = "offset") -> CaughtUp | Gap | Lagging | None:
+        """A mark between events has come; the item it means, if any. `place` is what the server calls an offset."""
+        offset = mark.get(place, -1)
+        match mark["control"]:
+            case "gap":
+                start, end = mark[f"from_{place}"], mark[f"to_{place}"]
+                self.passed(end)
+                return Gap(self.room, start, end, mark.get("reason", "unknown"))
+            case "caught_up":
+                self.passed(offset)
+                return CaughtUp(self.room, offset)
+            case "lagging":
+                return Lagging(self.room, offset, mark.get("behind", 0))
+            case "checkpoint":
+                self.passed(offset)
+        return None
 
     def _gap_to(self, wanted: int, begins_at: int) -> Sequence[Gap]:
         if begins_at <= wanted:

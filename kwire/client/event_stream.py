@@ -11,15 +11,15 @@ import logging
 import time
 from collections import deque
 from collections.abc import Mapping
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import aiohttp
 
 from kwire.client.backoff import Backoff
 from kwire.client.cursor import Cursor
-from kwire.client.errors import ClientClosed, ClientError, ConnectionLost, GapFound, Refused, Unreachable, refusal_of
-from kwire.client.events import CaughtUp, Gap, Lagging, Position
+from kwire.client.errors import ClientClosed, ConnectionLost, Refused, Unreachable, refusal_of
+from kwire.client.events import Position
+from kwire.client.items import Items
 from kwire.client.stored_events import StoredEvent, StoredItem, stored_event
 
 NDJSON = "application/x-ndjson"
@@ -35,7 +35,7 @@ LASTING_CODES = frozenset({"TopicNotFound", "NotAnEventTopic", "InvalidName", "B
 logger = logging.getLogger("kwire.client")
 
 
-class EventStream:
+class EventStream(Items[StoredEvent, StoredItem]):
     """Iterate over it (`async for item in stream`), or pull with `next` or `next_event`; one reader at a time."""
 
     def __init__(
@@ -48,6 +48,7 @@ class EventStream:
         backoff: Backoff,
     ) -> None:
         """`place` is what the server calls an offset here; `begin` is where to begin if nothing was read before."""
+        super().__init__(StoredEvent, cursor.position)
         self._session = session
         self._url = url
         self._cursor = cursor
@@ -64,51 +65,20 @@ class EventStream:
         self._lines: deque[bytes] = deque()
         self._items: deque[StoredItem] = deque()
         self._has_begun = False
-        self._end: ClientError | None = None
-        self._position = cursor.position
 
     @property
     def name(self) -> str:
         return self._cursor.room
 
-    @property
-    def position(self) -> Position | None:
-        """Behind the last item taken. Store it to go on from here in another process (`resume=`)."""
-        return self._position
-
-    @property
-    def is_over(self) -> bool:
-        return self._end is not None
-
     # --- what the user does
 
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> StoredItem:
-        try:
-            return await self.next()
-        except ClientClosed:
-            raise StopAsyncIteration from None
-
     async def next(self, timeout_s: float | None = None) -> StoredItem:
-        """The next item. TimeoutError if none comes in time; what ended the subscription, if something did."""
         async with asyncio.timeout(timeout_s):
             while (item := self._taken()) is None:
                 if self._end is not None:
                     raise self._end
                 await self._pull()
             return item
-
-    async def next_event(self, timeout_s: float | None = None) -> StoredEvent:
-        """The next event, without the marks between; a gap is raised as `GapFound`, and the call after it goes on."""
-        async with asyncio.timeout(timeout_s):
-            while True:
-                item = await self.next()
-                if isinstance(item, StoredEvent):
-                    return item
-                if isinstance(item, Gap):
-                    raise GapFound(item)
 
     async def next_batch(self, count_max: int, timeout_s: float | None = None) -> list[tuple[StoredItem, Position]]:
         """At least one item, and with it what else is already here; beside each the position behind it."""
@@ -126,14 +96,6 @@ class EventStream:
             self._end = ClientClosed(f"the subscription to {self.name} was closed")
         self._lines.clear()
         self._items.clear()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     # --- the connection
 
@@ -273,22 +235,12 @@ class EventStream:
             if self._cursor.take(message[self._place]):
                 self._items.append(stored_event(message))
             return
-        offset = message.get(self._place, -1)
         if kind == "subscribed":
             self._subscribed(message)
-        elif kind == "gap":
-            start, end = message[f"from_{self._place}"], message[f"to_{self._place}"]
-            self._cursor.passed(end)
-            self._items.append(Gap(self.name, start, end, message.get("reason", "unknown")))
-        elif kind == "caught_up":
-            self._cursor.passed(offset)
-            self._items.append(CaughtUp(self.name, offset))
-        elif kind == "lagging":
-            self._items.append(Lagging(self.name, offset, message.get("behind", 0)))
-        elif kind == "checkpoint":
-            self._cursor.passed(offset)
         elif kind == "closed":
             self._closed(message)
+        elif (item := self._cursor.mark(message, self._place)) is not None:
+            self._items.append(item)
 
     def _subscribed(self, message: Mapping[str, Any]) -> None:
         facts = {

@@ -8,12 +8,12 @@ memory grows, no other room of the connection waits, and nothing is lost: the se
 import asyncio
 from collections import deque
 from collections.abc import Mapping, Sequence
-from types import TracebackType
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol
 
 from kwire.client.cursor import Cursor
-from kwire.client.errors import ClientClosed, ClientError, GapFound, Refused
-from kwire.client.events import CaughtUp, Event, Gap, Item, Lagging, Position, event_of
+from kwire.client.errors import ClientClosed, ClientError, Refused
+from kwire.client.events import Event, Gap, Item, Position, event_of
+from kwire.client.items import Items
 
 QUEUE_ITEMS_MAX = 1_000
 QUEUE_BYTES_MAX = 8 * 1024 * 1024
@@ -35,18 +35,17 @@ class _Queued(NamedTuple):
     size_bytes: int
 
 
-class Subscription:
+class Subscription(Items[Event, Item]):
     """Iterate over it (`async for item in subscription`), or pull with `next` or `next_event`."""
 
     def __init__(self, cursor: Cursor, feed: Feed) -> None:
+        super().__init__(Event, cursor.position)
         self._cursor = cursor
         self._feed = feed
-        self._position = cursor.position
         self._queue: deque[_Queued] = deque()
         self._queue_bytes = 0
         self._changed = asyncio.Event()
         self._drained = asyncio.Event()
-        self._end: ClientError | None = None
         # Events that arrive now were caused by the present subscribe answer.
         self.is_attached = False
         # Let go because the queue was full.
@@ -59,22 +58,7 @@ class Subscription:
     def room(self) -> str:
         return self._cursor.room
 
-    @property
-    def position(self) -> Position | None:
-        """Behind the last item taken. Store it to go on from here in another process (`resume=`)."""
-        return self._position
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Item:
-        try:
-            return await self.next()
-        except ClientClosed:
-            raise StopAsyncIteration from None
-
     async def next(self, timeout_s: float | None = None) -> Item:
-        """The next item. TimeoutError if none comes in time; what ended the subscription, if something did."""
         for item, _ in self._taken(1):
             return item
         async with asyncio.timeout(timeout_s):
@@ -89,16 +73,6 @@ class Subscription:
                     self._changed.clear()
                     await self._changed.wait()
 
-    async def next_event(self, timeout_s: float | None = None) -> Event:
-        """The next event, without the marks between; a gap is raised as `GapFound`, and the call after it goes on."""
-        async with asyncio.timeout(timeout_s):
-            while True:
-                item = await self.next()
-                if isinstance(item, Event):
-                    return item
-                if isinstance(item, Gap):
-                    raise GapFound(item)
-
     async def next_batch(self, count_max: int, timeout_s: float | None = None) -> list[tuple[Item, Position]]:
         """At least one item, and with it what else is already here; beside each the position behind it."""
         first = await self.next(timeout_s)
@@ -109,14 +83,6 @@ class Subscription:
         """Leave the room. What is queued can still be taken."""
         self.ended(ClientClosed(f"the subscription to {self.room} was closed"))
         await self._feed.leave(self)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     def _taken(self, count_max: int) -> list[tuple[Item, Position]]:
         taken: list[tuple[Item, Position]] = []
@@ -135,10 +101,6 @@ class Subscription:
     @property
     def has_space(self) -> bool:
         return len(self._queue) < QUEUE_ITEMS_MAX and self._queue_bytes < QUEUE_BYTES_MAX
-
-    @property
-    def is_over(self) -> bool:
-        return self._end is not None
 
     @property
     def has_begun(self) -> bool:
@@ -189,18 +151,10 @@ class Subscription:
         """All marks but `closed`, which is the link's to act on."""
         if not self.is_attached:
             return
-        kind, offset = frame["control"], frame.get("offset", -1)
-        if kind == "gap":
-            self._cursor.passed(frame["to_offset"])
-            self._put(Gap(self.room, frame["from_offset"], frame["to_offset"], frame.get("reason", "unknown")))
-        elif kind == "caught_up":
-            self._cursor.passed(offset)
-            self._put(CaughtUp(self.room, offset))
-        elif kind == "lagging":
-            self._put(Lagging(self.room, offset, frame.get("behind", 0)))
-        elif kind == "checkpoint":
-            self._cursor.passed(offset)
-            self._put(None)
+        item = self._cursor.mark(frame)
+        # A checkpoint is not an item, but it moves the position.
+        if item is not None or frame["control"] == "checkpoint":
+            self._put(item)
 
     def _tell(self, gaps: Sequence[Gap]) -> None:
         for gap in gaps:

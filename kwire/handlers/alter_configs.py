@@ -8,7 +8,8 @@ brokers, groups and subscriptions to client metrics; each resource is judged on 
 """
 
 from kwire.broker.chunking import spread
-from kwire.broker.config_changes import EDITS_MAX, ConfigChanges, Edit, Operation, ResourceChange
+from kwire.broker.config_changes import EDITS_MAX, Edit, Operation, ResourceChange
+from kwire.handlers.config_alterations import altered
 from kwire.handlers.context import Context
 from kwire.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResourceResponse, AlterConfigsResponse
 
@@ -23,16 +24,5 @@ async def handle(context: Context, request: AlterConfigsRequest) -> AlterConfigs
         )
         async for asked in spread(request.resources)
     ]
-    services = context.services
-    errors = await ConfigChanges(services.topics, services.configs).make(changes, request.validate_only)
-    return AlterConfigsResponse(
-        responses=[
-            AlterConfigsResourceResponse(
-                error_code=error.code if error is not None else 0,
-                error_message=error.message if error is not None else None,
-                resource_type=asked.resource_type,
-                resource_name=asked.resource_name,
-            )
-            async for asked, error in spread(zip(request.resources, errors, strict=True))
-        ]
-    )
+    responses = await altered(context, changes, request.validate_only, AlterConfigsResourceResponse)
+    return AlterConfigsResponse(responses=responses)

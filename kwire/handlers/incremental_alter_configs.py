@@ -8,7 +8,8 @@ judged on its own, and all of its changes are made or none.
 """
 
 from kwire.broker.chunking import spread
-from kwire.broker.config_changes import EDITS_MAX, ConfigChanges, Edit, ResourceChange
+from kwire.broker.config_changes import EDITS_MAX, Edit, ResourceChange
+from kwire.handlers.config_alterations import altered
 from kwire.handlers.context import Context
 from kwire.wire.messages.incremental_alter_configs import (
     AlterConfigsResourceResponse,
@@ -26,16 +27,5 @@ async def handle(context: Context, request: IncrementalAlterConfigsRequest) -> I
         )
         async for asked in spread(request.resources)
     ]
-    services = context.services
-    errors = await ConfigChanges(services.topics, services.configs).make(changes, request.validate_only)
-    return IncrementalAlterConfigsResponse(
-        responses=[
-            AlterConfigsResourceResponse(
-                error_code=error.code if error is not None else 0,
-                error_message=error.message if error is not None else None,
-                resource_type=asked.resource_type,
-                resource_name=asked.resource_name,
-            )
-            async for asked, error in spread(zip(request.resources, errors, strict=True))
-        ]
-    )
+    responses = await altered(context, changes, request.validate_only, AlterConfigsResourceResponse)
+    return IncrementalAlterConfigsResponse(responses=responses)

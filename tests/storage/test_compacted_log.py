@@ -1,7 +1,6 @@
 """Compaction of a real log: the swap, what readers see before, during and after it, and crashes in between."""
 
 import errno
-import struct
 from pathlib import Path
 
 import pytest
@@ -11,10 +10,11 @@ from storage.batch_walk import SealedSegment
 from storage.compaction import Compacted, CompactionJob, compact
 from storage.errors import DiskFailure, StorageFailed
 from storage.files import Files
+from storage.format import COMMIT
 from storage.log import Log
+from storage.markers import marker_record
 from storage.recovery import open_log
 from storage.settings import LogSettings
-from storage.transaction_fates import COMMIT
 from tests.support.batches import BOOT_ID, NOW_MS, read_all, run_now
 from tests.support.faulty_files import FaultyFiles
 
@@ -171,9 +171,9 @@ def test_a_producer_is_known_after_its_records_are_gone(tmp_path: Path, files: F
 def test_a_marker_and_an_open_transaction_survive(tmp_path: Path, files: FaultyFiles) -> None:
     log = reopened(tmp_path, files)
 
-    def add(key: bytes, value: bytes, producer_id: int, sequence: int, *, is_control: bool = False) -> None:
+    def add(record: Record, producer_id: int, sequence: int, *, is_control: bool = False) -> None:
         batch = build_batch(
-            [Record(key, value, NOW_MS)],
+            [record],
             producer_id=producer_id,
             producer_epoch=0,
             base_sequence=sequence,
@@ -182,11 +182,11 @@ def test_a_marker_and_an_open_transaction_survive(tmp_path: Path, files: FaultyF
         )
         log.append(memoryview(batch), parse_header(batch), 0, NOW_MS)
 
-    add(b"a", b"committed", 1, 0)
-    add(struct.pack(">hh", 0, COMMIT), struct.pack(">hi", 0, 0), 1, -1, is_control=True)
+    add(Record(b"a", b"committed", NOW_MS), 1, 0)
+    add(marker_record(COMMIT, 0, NOW_MS), 1, -1, is_control=True)
     write(log, "b", "1")
     write(log, "b", "2")
-    add(b"open", b"", 2, 0)
+    add(Record(b"open", b"", NOW_MS), 2, 0)
     fill(log)
     result = compact(job_for(log))
     swap(log, result)

@@ -12,10 +12,9 @@ from storage.batch_walk import SealedSegment
 from storage.cleaned_segment import discard_new
 from storage.compaction import Compacted, compact
 from storage.errors import DamagedLog, DiskFailure
-from storage.format import DELETE_HORIZON_BIT, GZIP, LOG_APPEND_TIME, LZ4, NONE, SNAPPY, ZSTD
+from storage.format import ABORT, DELETE_HORIZON_BIT, GZIP, LOG_APPEND_TIME, LZ4, NONE, SNAPPY, ZSTD
 from storage.replacement import new_index_path, new_log_path
 from storage.segment import segment_name
-from storage.transaction_fates import ABORT
 from tests.support.batches import NOW_MS
 from tests.support.compactable import DAY_MS, CompactableFolder
 from tests.support.faulty_files import FaultyFiles

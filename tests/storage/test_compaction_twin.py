@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from storage.batch import Record, is_intact, parse_header
-from storage.format import GZIP, LZ4, NONE, SNAPPY, ZSTD
-from storage.transaction_fates import ABORT, COMMIT
+from storage.format import ABORT, COMMIT, GZIP, LZ4, NONE, SNAPPY, ZSTD
 from tests.support.batches import NOW_MS
 from tests.support.compactable import DAY_MS, CompactableFolder
 from tests.support.effort import repetitions

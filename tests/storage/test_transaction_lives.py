@@ -10,10 +10,11 @@ import pytest
 
 import storage.log
 import storage.txn_index
-from storage.batch import Record, build_batch, build_marker, parse_header
+from storage.batch import Record, build_batch, parse_header
 from storage.batch_walk import SealedSegment
 from storage.compaction import CompactionJob, compact
 from storage.log import Log
+from storage.markers import build_marker
 from storage.recovery import open_log
 from storage.segment_reading import txn_index_name
 from storage.settings import LogSettings

@@ -5,13 +5,14 @@ from random import Random
 
 import pytest
 
-from storage.batch import build_marker, parse_header, read_records
+from storage.batch import parse_header, read_records
 from storage.errors import CoordinatorFenced, InvalidBatch, InvalidProducerEpoch, InvalidTransactionState
 from storage.log import Log
+from storage.markers import Marker, build_marker, read_marker
 from storage.producers import ProducerStates
 from storage.recovery import open_log
 from storage.settings import LogSettings
-from storage.transactions import UNDECIDED_MAX, AbortedTransaction, Marker, UnstableTransactions, read_marker
+from storage.transactions import UNDECIDED_MAX, AbortedTransaction, UnstableTransactions
 from storage.txn_index import ENTRIES_MAX
 from tests.support.batches import BOOT_ID, NOW_MS, LaterJobs, UnsyncedFiles, append, make_log, run_now
 from tests.support.faulty_files import FaultyFiles

@@ -1,6 +1,5 @@
 """A log as plain files, for compaction: written batch by batch, compacted, swapped by hand, and read again."""
 
-import struct
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,11 +9,12 @@ from storage.batch import BatchHeader, Record, build_batch, parse_header, read_r
 from storage.batch_walk import SealedSegment
 from storage.compaction import Compacted, CompactionJob, compact
 from storage.files import Files
+from storage.format import COMMIT
 from storage.index import decode_sealed
+from storage.markers import marker_record
 from storage.producers import ProducerStates
 from storage.replacement import new_index_path, new_log_path
 from storage.segment import index_name, segment_name
-from storage.transaction_fates import COMMIT
 from tests.support.batches import NOW_MS, UnsyncedFiles, split_batches
 
 BUDGET_BYTES = 1024 * 1024
@@ -83,8 +83,9 @@ class CompactableFolder:
 
     def mark(self, producer_id: int, kind: int = COMMIT) -> int:
         """End a transaction; the marker's offset."""
-        record = Record(struct.pack(">hh", 0, kind), struct.pack(">hi", 0, 0), NOW_MS)
-        return self.add([record], producer_id=producer_id, is_transactional=True, is_control=True).base_offset
+        return self.add(
+            [marker_record(kind, 0, NOW_MS)], producer_id=producer_id, is_transactional=True, is_control=True
+        ).base_offset
 
     def roll(self) -> None:
         if self._data:

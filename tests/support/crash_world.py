@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from functools import partial
 from random import Random
 
-from storage.batch import build_marker, check_batch, parse_header
+from storage.batch import check_batch, parse_header
 from storage.errors import DiskFailure, FileSystemFailed, StorageFailed, disk_errors
 from storage.log import Log
+from storage.markers import build_marker
 from storage.producers import WINDOW_BATCHES
 from storage.segment import LogSegment
 from storage.settings import LogSettings

@@ -15,8 +15,9 @@ from kwire.web.events.encodings import ALL_FORMS
 from kwire.web.events.listening_socket import ListeningSocket
 from kwire.web.memory import HttpMemory
 from kwire.web.rooms.socket_session import SocketSession
-from kwire.web.rooms.subscribe import NDJSON_FORM, RoomStream
+from kwire.web.rooms.subscribe import NDJSON_FORM
 from kwire.web.streaming import TICK_SECONDS, Session
+from kwire.web.subscription_streams import SubscriptionStream
 from tests.support.node import in_uvloop
 from tests.support.wire import Wire
 
@@ -35,7 +36,7 @@ def room_session(services: Any, wire: Wire) -> Session:
 
 
 def listening_session(services: Any, wire: Wire) -> Session:
-    return ListeningSocket(services, ALL_FORMS.socket).open(silent_subscription(), wire)
+    return ListeningSocket(services, ALL_FORMS.socket).open_subscribed(wire, silent_subscription())
 
 
 @pytest.mark.proves("S0-31")
@@ -67,7 +68,7 @@ async def test_a_silent_client_is_asked_every_ten_seconds_and_removed_after_thir
 @in_uvloop
 async def test_a_stream_over_http_has_a_heartbeat_every_ten_seconds() -> None:
     wire = Wire()
-    stream = RoomStream(NDJSON_FORM, heartbeat_ms=10_000).open(silent_subscription(), FACTS, None, wire)
+    stream = SubscriptionStream(NDJSON_FORM, heartbeat_ms=10_000).open(silent_subscription(), FACTS, None, wire)
     wire.written.clear()
     beats: list[float] = [0.0]
     now = OPENED_AT

@@ -10,10 +10,7 @@ from kwire.broker.events.event import DEFAULT_TYPE, EMPTY, ENVELOPE_HEADERS, Eve
 from storage.batch import BatchHeader
 from storage.errors import CorruptBatch
 from storage.format import MIN_RECORD_BYTES
-
-# The zigzag number -1: the length of a key or value that is null.
-_NULL = 1
-_VARINT_BYTES_MAX = 10
+from storage.records import NULL, read_nullable, read_number
 
 # As `Envelope` writes it: six headers. The first three are the same for a room, then come type, time (which always
 # takes so many bytes) and id; behind them metadata. All names begin with their length.
@@ -117,7 +114,7 @@ class BatchCursor:
                 key = None
                 field = body[position]
                 position += 1
-                if field != _NULL:
+                if field != NULL:
                     if field >= 0x80:
                         field, position = read_number(body, position - 1)
                     stop = position + (field >> 1)
@@ -129,7 +126,7 @@ class BatchCursor:
                 value = None
                 field = body[position]
                 position += 1
-                if field != _NULL:
+                if field != NULL:
                     if field >= 0x80:
                         more = body[position]
                         if more < 0x80:
@@ -203,7 +200,7 @@ def _behind_front(body: bytes, position: int, end: int, count: int) -> tuple[str
     size = body[id_at]
     if not size & 0x81 and id_at + 1 + (size >> 1) == end and count == _OWN_HEADERS:
         return header_text(body[id_at + 1 : end]), event_type, EMPTY
-    value, position = _header_value(body, id_at, end)
+    value, position = read_nullable(body, id_at, end)
     return _headers(body, position, end, count - _OWN_HEADERS, header_text(value), event_type)[:3]
 
 
@@ -228,7 +225,7 @@ def _headers(
         if size & 1 or stop > end:
             raise CorruptBatch("the name of a header is longer than its record")
         name = header_text(body[position:stop])
-        value, position = _header_value(body, stop, end)
+        value, position = read_nullable(body, stop, end)
         if name == "ce_id":
             event_id = header_text(value) or event_id
         elif name == "ce_type":
@@ -238,30 +235,3 @@ def _headers(
     if position != end:
         raise CorruptBatch("a record is not as long as it says")
     return event_id, event_type, metadata or EMPTY, front if len(front) <= _FRONT_BYTES_MAX else b""
-
-
-def _header_value(body: bytes, position: int, end: int) -> tuple[bytes | None, int]:
-    size = body[position]
-    position += 1
-    if size == _NULL:
-        return None, position
-    if size >= 0x80:
-        size, position = read_number(body, position - 1)
-    stop = position + (size >> 1)
-    if size & 1 or stop > end:
-        raise CorruptBatch("a header is longer than its record")
-    return body[position:stop], stop
-
-
-def read_number(body: bytes, position: int) -> tuple[int, int]:
-    """The number at `position` as it is written, its sign still in the lowest bit, and where the next byte is."""
-    value = 0
-    for shift in range(0, 7 * _VARINT_BYTES_MAX, 7):
-        byte = body[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            if value >> 64:
-                break
-            return value, position
-    raise CorruptBatch("a number of more than 64 bits")

@@ -14,7 +14,8 @@ from kwire.broker.events.json_text import checked_json as checked_json
 from kwire.broker.events.json_text import shown_json as shown_json
 from kwire.errors import InvalidEvent
 from storage.batch import Record
-from storage.batch_writing import header_bytes, record_tail, varint
+from storage.batch_writing import header_bytes, record_tail
+from storage.records import varint
 
 # Nobody changes it.
 EMPTY: Mapping[str, str] = {}

@@ -11,12 +11,13 @@ import time
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Hashable
+from itertools import islice
 from typing import NamedTuple
 
-from kwire.broker.events.decoding import read_number
 from storage.batch import BatchHeader
 from storage.errors import CorruptBatch
 from storage.format import MIN_RECORD_BYTES
+from storage.records import read_number, record_heads
 
 # What a reader of a large batch holds while it reads; a single record may be larger.
 WINDOW_BYTES = 384 * 1024
@@ -131,37 +132,22 @@ def _pass(body: bytes, place: Place, delta_wanted: int, position_max: int) -> _P
         passed = _pass_equal(body, place, delta_wanted, position_max)
         if passed is not None:
             return passed
-    (position, left), size = place, len(body)
+    position, left = place
     last_delta = -1
     stop_at = max(0, left - RECORDS_PER_BREATH)
     try:
-        while left > stop_at:
-            start = position
-            length = body[position]
-            position += 1
-            if length >= 0x80:
-                length, position = read_number(body, start)
-            end = position + (length >> 1)
-            if length & 1 or end > size:
-                return _Passed(Place(start, left), last_delta, is_broken=True)
-            # Its attributes and its time.
-            position += 1
-            if body[position] < 0x80:
-                position += 1
-            else:
-                position = read_number(body, position)[1]
-            delta = body[position]
-            if delta >= 0x80:
-                delta = read_number(body, position)[0]
+        for start, end, _, delta, _ in islice(record_heads(body, position, len(body)), left - stop_at):
             delta = (delta >> 1) ^ -(delta & 1)
             if delta >= delta_wanted or end > position_max:
                 return _Passed(Place(start, left), last_delta)
             last_delta = delta
             position = end
             left -= 1
-    except (IndexError, CorruptBatch):
-        return _Passed(Place(start, left), last_delta, is_broken=True)
-    return _Passed(Place(position, left), last_delta, is_more=True)
+    except CorruptBatch:
+        return _Passed(Place(position, left), last_delta, is_broken=True)
+    # The bytes may hold fewer records than the batch says.
+    is_broken = left > stop_at
+    return _Passed(Place(position, left), last_delta, is_more=not is_broken, is_broken=is_broken)
 
 
 def _pass_equal(body: bytes, place: Place, delta_wanted: int, position_max: int) -> _Passed | None:

@@ -10,7 +10,7 @@ from kwire.broker.partition.reserved_offsets import Awaited, OnMarkDue, OnReache
 from kwire.clock import Clock
 from kwire.errors import ErrorCode, KafkaError
 from kwire.topic_config import TopicSettings
-from storage.batch import BatchHeader, build_marker, parse_header, stamp_append_time
+from storage.batch import BatchHeader, parse_header, stamp_append_time
 from storage.errors import (
     BatchTooLarge,
     BudgetExceeded,
@@ -31,6 +31,7 @@ from storage.errors import (
 )
 from storage.format import NO_TIMESTAMP, TRANSACTIONAL_BIT
 from storage.log import Appended, Log
+from storage.markers import build_marker
 from storage.retention import hold_ring
 from storage.segment import LogRead
 from storage.syncing import LogSync

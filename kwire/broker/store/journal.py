@@ -28,7 +28,7 @@ from msgspec.structs import replace
 
 from kwire.broker.partition import Partition
 from storage.batch import BatchHeader, is_intact, parse_header, read_records
-from storage.batch_writing import record_tail, varint
+from storage.batch_writing import record_tail
 from storage.errors import CorruptBatch, QuarantinedRange
 from storage.format import (
     CRC_POSITION,
@@ -42,6 +42,7 @@ from storage.format import (
     NO_SEQUENCE,
     NONE,
 )
+from storage.records import varint
 
 VERSION = 1
 # The order names parts by two bytes.

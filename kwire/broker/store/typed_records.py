@@ -10,9 +10,8 @@ from typing import NamedTuple
 from kwire.broker.events.event import DEFAULT_TYPE, header_text
 from storage.batch import BatchHeader
 from storage.errors import CorruptBatch
+from storage.records import NULL, read_nullable, read_number, record_heads
 
-_NULL = 1
-_VARINT_BYTES_MAX = 10
 _TYPE_NAME = b"ce_type"
 _TYPE_NAME_BYTES = 2 * len(_TYPE_NAME)  # as it is written
 # Headers that were seen in this batch: those of one type are often the same in record after record.
@@ -32,58 +31,35 @@ class TypedRecord(NamedTuple):
 
 def typed_records(body: bytes, header: BatchHeader) -> Iterator[TypedRecord]:
     """Of the unfolded records of a batch; raises CorruptBatch, also for records that are not numbered in order."""
-    position, size = 0, len(body)
+    number = 0
     remembered: dict[bytes, str] = {}
     try:
-        for number in range(header.record_count):
-            length = body[position]
-            position += 1
-            if length >= 0x80:
-                length, position = _number(body, position - 1)
-            end = position + (length >> 1)
-            if length & 1 or end > size:
-                raise CorruptBatch(f"record {number} is longer than its batch")
-            position += 1  # its attributes
-            position += 1  # its time
-            if body[position - 1] >= 0x80:
-                _, position = _number(body, position - 1)
-            delta = body[position]
-            position += 1
-            if delta >= 0x80:
-                delta, position = _number(body, position - 1)
-            if delta != number << 1:
+        for _, end, _, offset_delta, position in record_heads(body, 0, len(body)):
+            if number == header.record_count:
+                raise CorruptBatch("bytes follow the last record")
+            if offset_delta != number << 1:
                 raise CorruptBatch(f"record {number} has another number")
             key_bytes = body[position]
             position += 1
             if key_bytes >= 0x80:
-                key_bytes, position = _number(body, position - 1)
-            if key_bytes != _NULL:
+                key_bytes, position = read_number(body, position - 1)
+            if key_bytes != NULL:
                 position += key_bytes >> 1
                 if key_bytes & 1 or position > end:
                     raise CorruptBatch(f"the key of record {number} is longer than it")
-            value = None
-            value_bytes = body[position]
-            position += 1
-            if value_bytes >= 0x80:
-                value_bytes, position = _number(body, position - 1)
-            if value_bytes != _NULL:
-                stop = position + (value_bytes >> 1)
-                if value_bytes & 1 or stop > end:
-                    raise CorruptBatch(f"the value of record {number} is longer than it")
-                value = body[position:stop]
-                position = stop
+            value, position = read_nullable(body, position, end)
             headers = body[position:end]
             event_type = remembered.get(headers)
             if event_type is None:
                 event_type = _type_in(headers)
                 if len(remembered) < REMEMBERED_MAX and len(headers) <= REMEMBERED_BYTES_MAX:
                     remembered[headers] = event_type
-            position = end
             yield _new_tuple(TypedRecord, (number, event_type, value))
+            number += 1
     except IndexError:
         raise CorruptBatch("a record runs past the end of its batch") from None
-    if position != size:
-        raise CorruptBatch("bytes follow the last record")
+    if number != header.record_count:
+        raise CorruptBatch(f"{header.record_count - number} records are missing")
 
 
 def _type_in(headers: bytes) -> str:
@@ -91,7 +67,7 @@ def _type_in(headers: bytes) -> str:
     end = len(headers)
     count, position = headers[0], 1
     if count >= 0x80:
-        count, position = _number(headers, 0)
+        count, position = read_number(headers, 0)
     # Two bytes is the least a header takes, so a lying count fails before anything is done for it.
     if count & 1 or count > end - position:
         raise CorruptBatch("the headers cannot fit in their record")
@@ -100,34 +76,20 @@ def _type_in(headers: bytes) -> str:
         name_bytes = headers[position]
         position += 1
         if name_bytes >= 0x80:
-            name_bytes, position = _number(headers, position - 1)
+            name_bytes, position = read_number(headers, position - 1)
         name_at = position
         position += name_bytes >> 1
         value_bytes = headers[position]
         position += 1
         if value_bytes >= 0x80:
-            value_bytes, position = _number(headers, position - 1)
-        if value_bytes != _NULL:
+            value_bytes, position = read_number(headers, position - 1)
+        if value_bytes != NULL:
             position += value_bytes >> 1
             if name_bytes == _TYPE_NAME_BYTES and value_bytes and headers.startswith(_TYPE_NAME, name_at):
                 found = headers[position - (value_bytes >> 1) : position]
         # The lowest bit is the sign of a length.
-        if position > end or name_bytes & 1 or (value_bytes & 1 and value_bytes != _NULL):
+        if position > end or name_bytes & 1 or (value_bytes & 1 and value_bytes != NULL):
             raise CorruptBatch("a header is longer than its record")
     if position != end:
         raise CorruptBatch("a record is not as long as it says")
     return header_text(found) if found else DEFAULT_TYPE
-
-
-def _number(body: bytes, position: int) -> tuple[int, int]:
-    """A varint as it is written, zigzag and all, and where it ends."""
-    value = 0
-    for shift in range(0, 7 * _VARINT_BYTES_MAX, 7):
-        byte = body[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            if value >> 64:
-                break
-            return value, position
-    raise CorruptBatch("a number of more than 64 bits")

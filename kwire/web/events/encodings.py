@@ -16,10 +16,10 @@ from kwire.broker.subscriptions.marks import ROOM_NOT_FOUND, CaughtUp, Checkpoin
 from kwire.broker.subscriptions.portions import Encoding
 from kwire.web.events.event_lines import all_lines, stream_lines
 from kwire.web.rooms.encodings import NDJSON_HEARTBEAT, SSE_HEARTBEAT
-from kwire.web.rooms.subscribe import StreamForm
 from kwire.web.route import EVENT_STREAM, NDJSON
 from kwire.web.socket_frames import text_frame
 from kwire.web.streaming import chunk
+from kwire.web.subscription_streams import StreamForm
 
 _encode = Encoder().encode
 

@@ -53,7 +53,7 @@ class ListeningSocket:
         self._is_deaf = False
         self._is_reading_on = False
 
-    def open(self, subscription: Subscription, outlet: Outlet) -> "ListeningSocket":
+    def open_subscribed(self, outlet: Outlet, subscription: Subscription) -> "ListeningSocket":
         self._outlet = outlet
         self._subscription = subscription
         self._is_open = True

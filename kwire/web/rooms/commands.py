@@ -9,12 +9,11 @@ it is simply empty. GET /rooms/{room}/events/{offset} is for one.
 """
 
 from collections.abc import Callable
-from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Meta, Raw, Struct, field
+from msgspec import Raw, Struct, field
 
-from kwire.broker.subscriptions import OnLag, Start, SubscribeOptions
+from kwire.broker.subscriptions import Start
 from kwire.errors import SubscriptionFailed
 from kwire.web.body_bounds import check_command
 from kwire.web.errors import BadRequest
@@ -23,6 +22,7 @@ from kwire.web.large_answers import Parts
 from kwire.web.rooms.events import HistoryQuery, history_of
 from kwire.web.rooms.rooms import ROOM, room_to_publish
 from kwire.web.services import WebServices
+from kwire.web.subscribe_requests import FromOffset, Replay, SubscribeCommand
 from kwire.web.whole_numbers import decoded_anyway
 
 NO_ID = Raw(b"")
@@ -34,21 +34,15 @@ class PublishPayload(PublishedEvent, kw_only=True, forbid_unknown_fields=True):
     room: ROOM
 
 
-class SubscribePayload(Struct, kw_only=True, forbid_unknown_fields=True):
+class SubscribePayload(SubscribeCommand):
     """Where to begin, and what becomes of a reader who is too slow."""
 
     room: ROOM
-    from_offset: Annotated[
-        int | None, Meta(description="Nothing: new events only. 0: all there are. N: from there on. -N: so many back.")
-    ] = None
-    replay: Annotated[bool | None, Meta(description="Alone: true is all there are. False: new events only.")] = None
-    from_time: Annotated[int | str | None, Meta(description="Milliseconds since 1970, or ISO 8601.")] = None
-    on_lag: Literal["terminate", "catchup", "drop"] = "terminate"
-    types: Annotated[list[str] | None, Meta(description="Only events of these types.")] = None
-    epoch: Annotated[str | None, Meta(description="Who comes back: the epoch it was told before.")] = None
-    queue: Annotated[int | None, Meta(description="Events it may be behind before `on_lag` acts.")] = None
-    checkpoint_events: int | None = None
-    checkpoint_ms: int | None = None
+    from_offset: FromOffset = None
+    replay: Replay = None
+
+    def start(self) -> Start:
+        return Start.parse(self.from_offset, self.replay, self.from_time)
 
 
 class UnsubscribePayload(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -134,21 +128,6 @@ def request_id_of(message: bytes | bytearray) -> Raw:
         return _decode_id(message).request_id
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return NO_ID
-
-
-def start_of(payload: SubscribePayload) -> Start:
-    return Start.parse(payload.from_offset, payload.replay, payload.from_time)
-
-
-def options_of(payload: SubscribePayload) -> SubscribeOptions:
-    return SubscribeOptions(
-        on_lag=OnLag(payload.on_lag),
-        queue_events_max=payload.queue,
-        checkpoint_events=payload.checkpoint_events,
-        checkpoint_ms=payload.checkpoint_ms,
-        types=None if payload.types is None else frozenset(payload.types),
-        epoch=payload.epoch,
-    )
 
 
 async def history_parts(services: WebServices, payload: HistoryPayload) -> Parts:

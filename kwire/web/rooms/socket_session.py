@@ -44,10 +44,8 @@ from kwire.web.rooms.commands import (
     UnsubscribePayload,
     decode_command,
     history_parts,
-    options_of,
     publish_result,
     request_id_of,
-    start_of,
 )
 from kwire.web.rooms.encodings import facts_json, socket_events, socket_mark
 from kwire.web.services import WebServices
@@ -293,7 +291,7 @@ class SocketSession:
             raise SubscriptionFailed(f"this connection is subscribed to {name!r} already")
         if len(self._subscriptions) >= SUBSCRIPTIONS_MAX:
             raise SubscriptionFailed(f"a connection may have {SUBSCRIPTIONS_MAX} subscriptions")
-        start, options = start_of(payload), options_of(payload)
+        start, options = payload.start(), payload.options()
         room = await services.rooms.get_or_create(name)
         subscription = await services.subscriptions.subscribe(name, room.log, start, self, options)
         if self._is_lost or self._is_closing:

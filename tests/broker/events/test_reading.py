@@ -23,10 +23,10 @@ from kwire.errors import ErrorCode, KafkaError, OffsetOutOfRange
 from kwire.streams.local import WAITS_MAX
 from kwire.streams.log import NotReady, Unreadable
 from storage.batch import BatchHeader, Record, build_batch, parse_header
-from storage.batch_writing import varint
 from storage.files import Files
 from storage.format import GZIP, HEADER_BYTES, LZ4, NONE, SNAPPY, ZSTD
 from storage.quarantine import Quarantine
+from storage.records import varint
 from tests.support.batches import UnsyncedFiles, make_batch
 from tests.support.effort import examples
 from tests.support.events import Publishing, append, lone_partition, read_all, stream_of, wait_here

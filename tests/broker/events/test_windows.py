@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from kwire.broker.events import reading as event_reading
 from kwire.broker.events import windows
-from kwire.broker.events.decoding import read_number
 from kwire.broker.events.reading import EventReader
 from kwire.broker.events.windows import PLACES, WINDOW_BYTES, Place, PlacesInBatches, window_at
 from kwire.broker.partition import Partition
@@ -17,6 +17,7 @@ from storage.batch import BatchHeader, Record, build_batch, parse_header
 from storage.compression import decompress
 from storage.errors import CorruptBatch
 from storage.format import HEADER_BYTES
+from storage.records import read_number
 from tests.support.events import append, lone_partition, stream_of, wait_here
 
 ZSTD = 4
@@ -179,6 +180,15 @@ def test_a_record_that_is_cut_ends_a_window_and_cannot_begin_one() -> None:
         window_at(cut, header, "cut", 995, None)
     with pytest.raises(CorruptBatch):
         window_at(b"\xff" * 7000, header, "noise", 0, None)
+
+
+@pytest.mark.parametrize("value", [b"1", b"1" * 100])
+def test_a_batch_with_fewer_records_than_it_says_is_broken_at_its_end(value: bytes) -> None:
+    body, header = unfolded(tiny_batch(3000, value))
+    lying = replace(header, record_count=3100, last_offset_delta=3099)
+    assert window_at(body, lying, "lying", 2990, None).record_count == 10
+    with pytest.raises(CorruptBatch):
+        window_at(body, lying, "lying", 3000, None)
 
 
 def test_places_are_forgotten_in_the_order_of_their_use() -> None:
