@@ -9,6 +9,7 @@ from kwire.broker.events.publishing import Outcome, Published, Publisher
 from kwire.broker.events.reading import EventReader
 from kwire.broker.partition import Partition, Syncs
 from kwire.config import load
+from kwire.disk_lanes import DiskLanes
 from kwire.streams.local import LocalLog
 from kwire.streams.log import NotReady, StreamLog
 from kwire.topic_config import settings_for
@@ -73,7 +74,10 @@ def lone_partition(
 
 
 class ReadsHere(ColdReads):
-    """Threads that wait for the disk, replaced by the caller itself."""
+    """A lane that waits for the disk, replaced by the caller itself."""
+
+    def __init__(self) -> None:
+        super().__init__(DiskLanes().read)
 
     def begin(self, warm_up: Callable[[], None], done: Callable[[BaseException | None], None]) -> None:
         warm_up()

@@ -100,11 +100,11 @@ class NoStateLog:
 class TopicStateLog:
     """Called from the event loop."""
 
-    def __init__(self, topics: Topics, clock: Clock, call_later: CallLater, cold_reads: ColdReads) -> None:
+    def __init__(self, topics: Topics, clock: Clock, call_later: CallLater) -> None:
         self._topics = topics
         self._clock = clock
         self._call_later = call_later
-        self._log = CoordinatorLog(topics, WEBHOOKS_TOPIC, cold_reads)
+        self._log = CoordinatorLog(topics, WEBHOOKS_TOPIC, ColdReads(topics.lanes.read))
         # Whose changes are to be taken; keys of those that are gone.
         self._noted: dict[Consumer, None] = {}
         self._forgotten: dict[str, list[Key]] = {}

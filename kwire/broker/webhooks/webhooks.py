@@ -105,9 +105,7 @@ class Webhooks:
         self._call_later = call_later
         self._check_url = check_url
         self._definitions: Definitions = StoredDefinitions(metastore) if config.is_persisted else NoDefinitions()
-        self._state: StateLog = (
-            TopicStateLog(topics, clock, call_later, cold_reads) if config.is_persisted else NoStateLog()
-        )
+        self._state: StateLog = TopicStateLog(topics, clock, call_later) if config.is_persisted else NoStateLog()
         self._rules = ConsumerRules(Schedule(config.retry_schedule_ms, chance), ATTEMPTS_KEPT, config.disable_after_ms)
         self._delivering = Delivering(
             send,

@@ -12,7 +12,6 @@ from kwire.broker.events import counting_back
 from kwire.broker.events.counting_back import offset_of_last
 from kwire.broker.events.reading import read_events
 from kwire.broker.partition import Partition
-from kwire.disk_lanes import DiskLanes
 from storage.quarantine import Quarantine
 from tests.support.batches import make_batch
 from tests.support.effort import examples
