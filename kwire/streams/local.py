@@ -3,11 +3,10 @@
 import base64
 import logging
 from collections.abc import Callable
-from functools import partial
 
 from kwire.broker.cold_reads import ColdReads
 from kwire.broker.partition import Partition, code_of
-from kwire.errors import ErrorCode, KafkaError, OffsetOutOfRange
+from kwire.errors import ErrorCode, KafkaError, OffsetOutOfRange, as_value
 from kwire.streams.log import (
     Appended,
     Bounds,
@@ -31,6 +30,28 @@ SEARCHES_MAX = 3
 
 _NO_RECORDS = memoryview(b"")
 _DAMAGED = "the bytes on disk are damaged"
+
+
+class _InReadLane(NotReady):
+    """Work for the read lane: pages that are fetched, or a batch that is decompressed."""
+
+    __slots__ = ("_cold_reads", "_work")
+
+    def __init__(self, cold_reads: ColdReads, work: Callable[[], None]) -> None:
+        self._cold_reads = cold_reads
+        self._work = work
+
+    def begin(self, completed: Completed) -> None:
+        def end(error: BaseException | None) -> None:
+            completed(_as_kafka_error(error) if isinstance(error, StorageError) else error)
+
+        self._cold_reads.begin(self._work, end)
+
+    async def wait(self) -> None:
+        try:
+            await self._cold_reads.do([self._work])
+        except StorageError as error:
+            raise _as_kafka_error(error) from error
 
 
 class LocalLog(StreamLog):
@@ -96,7 +117,7 @@ class LocalLog(StreamLog):
             appended(_as_kafka_error(error))
             return
         except KafkaError as error:
-            appended(error)
+            appended(as_value(error))
             return
         except Exception as error:  # of a watcher, for example: the caller has to be answered nevertheless
             log.exception("records could not be appended to %s-%d", self.topic, self.partition)
@@ -157,13 +178,7 @@ class LocalLog(StreamLog):
         raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, "the log was rewritten while it was searched, try again")
 
     def in_thread(self, work: Callable[[], None]) -> NotReady:
-        return NotReady(partial(self._begin, work))
-
-    def _begin(self, work: Callable[[], None], completed: Completed) -> None:
-        def end(error: BaseException | None) -> None:
-            completed(_as_kafka_error(error) if isinstance(error, StorageError) else error)
-
-        self._cold_reads.begin(work, end)
+        return _InReadLane(self._cold_reads, work)
 
     # --- signals
 

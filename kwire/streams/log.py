@@ -70,20 +70,23 @@ class StreamRead(NamedTuple):
     aborted: Sequence[AbortedTransaction]
 
 
-class NotReady:
+class NotReady(ABC):
     """The answer of a read that has to wait, for a disk, a thread or another node.
 
     Call `begin` or await `wait`, once; then make the same read again, in another turn of the event loop.
     """
 
-    __slots__ = ("begin",)
+    __slots__ = ()
 
-    def __init__(self, begin: Callable[[Completed], None]) -> None:
-        # Starts the work, and calls its argument on the event loop when it is done; that may be at once.
-        self.begin = begin
+    @abstractmethod
+    def begin(self, completed: Completed) -> None:
+        """Start the work; `completed` is called on the event loop when it is done, which may be at once.
+
+        It is not called if the server stops first.
+        """
 
     async def wait(self) -> None:
-        """Raises KafkaError if the work failed."""
+        """The same as a coroutine. Raises KafkaError if the log failed, and whatever else the work raised."""
         finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def complete(error: BaseException | None) -> None:
@@ -103,12 +106,15 @@ class _NextTurn(NotReady):
 
     __slots__ = ()
 
+    def begin(self, completed: Completed) -> None:
+        completed(None)
+
     async def wait(self) -> None:
         await asyncio.sleep(0)
 
 
 # The answer of a read that has done enough for one turn of the event loop.
-NEXT_TURN: NotReady = _NextTurn(lambda completed: completed(None))
+NEXT_TURN: NotReady = _NextTurn()
 
 
 class StreamLog(ABC):

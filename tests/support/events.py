@@ -1,6 +1,6 @@
 """A partition without a node, its log, a loop turn that ends when a test says so, and events to put there."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from kwire.broker.cold_reads import ColdReads
@@ -82,6 +82,10 @@ class ReadsHere(ColdReads):
     def begin(self, warm_up: Callable[[], None], done: Callable[[BaseException | None], None]) -> None:
         warm_up()
         done(None)
+
+    async def do(self, warm_ups: Iterable[Callable[[], None]]) -> None:
+        for warm_up in warm_ups:
+            warm_up()
 
 
 def stream_of(partition: Partition, cold_reads: ColdReads | None = None) -> StreamLog:

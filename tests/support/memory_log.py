@@ -30,6 +30,24 @@ class _Waiting(NamedTuple):
     appended: Appended
 
 
+class _Soon(NotReady):
+    """Work that is done in the next turn of the event loop."""
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        self._work = work
+
+    def begin(self, completed: Completed) -> None:
+        asyncio.get_running_loop().call_soon(self._run, completed)
+
+    def _run(self, completed: Completed) -> None:
+        try:
+            self._work()
+        except Exception as error:
+            completed(error)
+        else:
+            completed(None)
+
+
 class MemoryLog(StreamLog):
     def __init__(self, topic: str, partition: int, incarnation: str, max_batch_bytes: int) -> None:
         self.topic = topic
@@ -142,18 +160,7 @@ class MemoryLog(StreamLog):
         return self.committed_end
 
     def in_thread(self, work: Callable[[], None]) -> NotReady:
-        def begin(completed: Completed) -> None:
-            def run() -> None:
-                try:
-                    work()
-                except Exception as error:
-                    completed(error)
-                else:
-                    completed(None)
-
-            asyncio.get_running_loop().call_soon(run)
-
-        return NotReady(begin)
+        return _Soon(work)
 
     def watch(self, watcher: Watcher) -> None:
         self._watchers.append(watcher)
