@@ -123,8 +123,11 @@ class LocalLog(StreamLog):
             log.exception("records could not be appended to %s-%d", self.topic, self.partition)
             appended(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{type(error).__name__}: {error}"))
             return
-        base_offset = stored.base_offset
-        self._partition.on_reached(stored.last_offset + 1, lambda error: appended(error or base_offset))
+        base_offset, end = stored.base_offset, stored.last_offset + 1
+        if self._partition.high_watermark >= end:
+            appended(base_offset)
+        else:
+            self._partition.on_reached(end, lambda error: appended(error or base_offset))
 
     def read(self, offset: int, max_bytes: int, waits: int = 0) -> StreamRead | NotReady:
         partition = self._partition
