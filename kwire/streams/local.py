@@ -1,5 +1,6 @@
 """A log of this process: a partition, and threads that read its cold pages."""
 
+import asyncio
 import base64
 import logging
 from collections.abc import Callable
@@ -83,7 +84,11 @@ class LocalLog(StreamLog):
     # --- bounds
 
     async def ready(self) -> None:
+        is_open = self._partition.is_open
         self.bounds()
+        if not is_open:
+            # To open a log takes a third of a millisecond, and callers may ask for many.
+            await asyncio.sleep(0)
 
     def bounds(self) -> Bounds:
         partition = self._partition

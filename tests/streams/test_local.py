@@ -1,5 +1,6 @@
 """What only a log of this process does: it reads cold pages in the read lane, and its errors are those of the disk."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from kwire.errors import ErrorCode, KafkaError
 from kwire.streams.local import LocalLog
 from storage.errors import StorageError
 from tests.support.events import TOPIC_ID, lone_partition
-from tests.support.node import in_loop
+from tests.support.node import QuietNode, in_loop
 
 
 def fail() -> None:
@@ -25,6 +26,20 @@ async def test_an_error_of_the_disk_is_reported_as_a_kafka_error(tmp_path: Path)
         await log.in_thread(fail).wait()
     assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     lanes.read.close(1.0)
+
+
+@in_loop
+async def test_the_loop_gets_a_turn_after_each_log_that_is_opened(tmp_path: Path) -> None:
+    with QuietNode(tmp_path) as node:
+        topic = await node.create("t", 3)
+        turns: list[int] = []
+        for index in range(3):
+            asyncio.get_running_loop().call_soon(turns.append, index)
+            await topic.stream(index).ready()
+            assert turns == list(range(index + 1))
+        asyncio.get_running_loop().call_soon(turns.append, 3)
+        await topic.stream(0).ready()
+        assert turns == [0, 1, 2]
 
 
 @in_loop
