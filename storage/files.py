@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
+import re
 import stat
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -18,6 +19,11 @@ from typing import Final
 BytesLike = bytes | bytearray | memoryview
 
 _BOOT_ID_PATH: Final = "/proc/sys/kernel/random/boot_id"
+_MEMORY_FACTS: Final = "/proc/meminfo"
+_MEMORY_FACTS_BYTES: Final = 8192
+_UNWRITTEN: Final = re.compile(rb"^(?:Dirty|Writeback): +(\d+) kB$", re.MULTILINE)
+_UNWRITTEN_COUNT: Final = 2
+_UNKNOWN_BYTES: Final = 1 << 62
 _FILE_MODE: Final = 0o644
 _DIRECTORY_MODE: Final = 0o755
 
@@ -219,6 +225,22 @@ class Files:
         finally:
             if watched is None:
                 self.close(fd)
+
+    def unwritten_bytes(self) -> int:
+        """Bytes in this machine's page cache that are not on a disk yet: the most that :meth:`syncfs` has to write.
+
+        Where the kernel does not say it, as many as there can be.
+        """
+        try:
+            fd = os.open(_MEMORY_FACTS, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                facts = os.read(fd, _MEMORY_FACTS_BYTES)
+            finally:
+                os.close(fd)
+        except OSError:
+            return _UNKNOWN_BYTES
+        found = _UNWRITTEN.findall(facts)
+        return sum(map(int, found)) * 1024 if len(found) == _UNWRITTEN_COUNT else _UNKNOWN_BYTES
 
     def watch_file_system(self, path: str) -> None:
         """From now on `syncfs` of this path fails for every write that failed since, also if others asked before.

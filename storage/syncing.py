@@ -27,9 +27,12 @@ if TYPE_CHECKING:
     from storage.log_durability import DurableLog
     from storage.segment import LogSegment
 
-# Up to so many files of a data directory are synced one by one; more of them by one sync of the whole file system,
-# which also writes what others left dirty there. docs/decisions/0008-sync-rounds.md has the figures.
+# Files of a data directory that are synced one by one; more of them by one sync of the whole file system, which also
+# writes what others left dirty there. While that is little, it is faster from a few files on.
+# docs/decisions/0008-sync-rounds.md has the figures.
 FILES_ONE_BY_ONE_MAX: Final = 8
+FILES_ONE_BY_ONE_MIN: Final = 2
+UNWRITTEN_BYTES_MAX: Final = 16 * 1024 * 1024
 
 # Made in the folder of a log, or in a data directory, when a sync has failed there. The cache of this machine may show
 # bytes from then on that the disk does not have, so a process that starts later has to be told. It need not be durable:
@@ -234,16 +237,16 @@ def sync_all(files: Files, data_dirs: Sequence[str], syncs: Sequence[LogSync]) -
 def sync_each(files: Files, data_dirs: Sequence[str], syncs: Sequence[LogSync]) -> Iterator[Synced]:
     """Run them all, in the caller's thread; each with what became of it, as soon as that is known.
 
-    Those with few bytes come first: whoever waits for one does not wait for a neighbour's megabytes. Where a data
-    directory has more than :data:`FILES_ONE_BY_ONE_MAX` files to be synced, its file system is synced as a whole; when
-    that fails it has failed for all of them, with :class:`FileSystemFailed`: the caller has to poison every log of that
+    Those with few bytes come first: a log with a small batch does not wait for another one's megabytes. Where a data
+    directory has more files to be synced than are synced one by one, its file system is synced as a whole; when that
+    fails it has failed for all of them, with :class:`FileSystemFailed`: the caller has to poison every log of that
     directory, for pages of those that had nothing to sync now may be lost as well.
     """
     by_directory: dict[str, list[LogSync]] = {}
     for sync in syncs:
         by_directory.setdefault(sync.data_dir, []).append(sync)
     for data_dir, group in by_directory.items():
-        if data_dir not in data_dirs or sum(sync.file_count for sync in group) <= FILES_ONE_BY_ONE_MAX:
+        if data_dir not in data_dirs or _is_synced_one_by_one(files, sum(sync.file_count for sync in group)):
             for sync in sorted(group, key=_unsynced_bytes):
                 yield sync, _outcome(sync.run)
             continue
@@ -260,6 +263,12 @@ def sync_each(files: Files, data_dirs: Sequence[str], syncs: Sequence[LogSync]) 
                 failure = FileSystemFailed(what, error.errno, data_dir)
         for sync in group:
             yield sync, _outcome(partial(sync.confirm, failure)) or failed_notes[sync]
+
+
+def _is_synced_one_by_one(files: Files, file_count: int) -> bool:
+    if FILES_ONE_BY_ONE_MIN < file_count <= FILES_ONE_BY_ONE_MAX:
+        return files.unwritten_bytes() > UNWRITTEN_BYTES_MAX
+    return file_count <= FILES_ONE_BY_ONE_MIN
 
 
 def _unsynced_bytes(sync: LogSync) -> int:

@@ -2,19 +2,25 @@
 
 import asyncio
 from collections.abc import Awaitable
+from pathlib import Path
 
 import pytest
 
 from kwire.errors import ErrorCode
 from kwire.handlers.offset_commit import handle
+from kwire.handlers.offset_commits import OFFSETS_PER_COMMIT_MAX
 from kwire.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
+from storage.batch import parse_header
 from tests.coordinator.context import call, context_of, joined, topic_id
 from tests.coordinator.world import World, all_offsets
+from tests.support.batches import read_all
+from tests.support.node import QuietNode, in_loop
+from tests.support.partition_log import log_of
 
 
 def topic(name: str, *partitions: int, metadata: str | None = None) -> OffsetCommitRequestTopic:
@@ -103,3 +109,39 @@ def test_generation_of_a_group_that_does_not_exist_is_illegal_and_since_version_
     response = call(handle, context_of(World(), version), request(topic("t", 0), member_id="m", generation_id=3))
     expected = ErrorCode.GROUP_ID_NOT_FOUND if version >= 9 else ErrorCode.ILLEGAL_GENERATION
     assert errors(response) == [[(0, expected)]]
+
+
+@pytest.mark.parametrize("version", [9, 10])
+def test_large_request_is_answered_in_order_and_appended_in_steps(version: int) -> None:
+    world = World()
+    partitions = [index % 4 for index in range(1_500)]
+    response = call(
+        handle, context_of(world, version), request(topic("gone", 0), topic("t", *partitions), topic("t", *partitions))
+    )
+    unknown = ErrorCode.UNKNOWN_TOPIC_ID if version >= 10 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    of_topic = [(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if index == 3 else 0) for index in partitions]
+    assert errors(response) == [[(0, unknown)], of_topic, of_topic]
+    assert world.log.append_sizes == [OFFSETS_PER_COMMIT_MAX, OFFSETS_PER_COMMIT_MAX, 250]
+
+
+@in_loop
+async def test_commits_of_one_turn_share_a_batch_in_the_log(tmp_path: Path) -> None:
+    with QuietNode(tmp_path) as node:
+        created = await node.create("t", 3)
+        await node.topics.offsets_topic()
+        asked = OffsetCommitRequestTopic(
+            name="t",
+            topic_id=created.topic_id,
+            partitions=[
+                OffsetCommitRequestPartition(
+                    partition_index=index, committed_offset=10, committed_leader_epoch=4, committed_metadata=None
+                )
+                for index in range(2)
+            ],
+        )
+        responses = await asyncio.gather(*(node.ask(request(asked), 9) for _ in range(4)))
+        assert [errors(response) for response in responses] == [[[(0, 0), (1, 0)]]] * 4
+        offsets = await node.topics.offsets_topic()
+        log = log_of(offsets.partitions[node.groups.shard_of("g")])
+        headers = [parse_header(batch) for batch in read_all(log)]
+        assert [header.record_count for header in headers] == [2, 6]

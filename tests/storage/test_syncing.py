@@ -14,7 +14,7 @@ from storage.files import Files
 from storage.log import Log
 from storage.recovery import open_log
 from storage.settings import LogSettings
-from storage.syncing import FILES_ONE_BY_ONE_MAX, LogSync, sync_all
+from storage.syncing import FILES_ONE_BY_ONE_MAX, FILES_ONE_BY_ONE_MIN, UNWRITTEN_BYTES_MAX, LogSync, sync_all
 from tests.support.batches import BOOT_ID, LaterJobs, append, make_batch, make_log, read_all, run_now
 from tests.support.faulty_files import FaultyFiles
 from tests.support.simulated_disk import SimulatedDisk, SimulatedFiles
@@ -373,6 +373,29 @@ def test_few_files_are_synced_one_by_one_and_one_failure_is_one_log_s(tmp_path: 
     outcomes = sync_all(files, [str(tmp_path)], syncs)
     assert [outcome is None for outcome in outcomes] == [number != 2 for number in range(len(logs))]
     assert files.calls["syncfs"] == 0
+
+
+@pytest.mark.parametrize(
+    ("count", "unwritten", "syncfs_calls"),
+    [
+        (FILES_ONE_BY_ONE_MIN, 0, 0),
+        (FILES_ONE_BY_ONE_MIN + 1, UNWRITTEN_BYTES_MAX, 1),
+        (FILES_ONE_BY_ONE_MIN + 1, UNWRITTEN_BYTES_MAX + 1, 0),
+        (FILES_ONE_BY_ONE_MAX, UNWRITTEN_BYTES_MAX, 1),
+        (FILES_ONE_BY_ONE_MAX, UNWRITTEN_BYTES_MAX + 1, 0),
+        (FILES_ONE_BY_ONE_MAX + 1, UNWRITTEN_BYTES_MAX + 1, 1),
+    ],
+)
+def test_some_files_are_synced_at_once_while_others_have_left_little_to_write(
+    tmp_path: Path, count: int, unwritten: int, syncfs_calls: int
+) -> None:
+    files = FaultyFiles()
+    files.unwritten = unwritten
+    logs = many_logs(tmp_path, files, count)
+    calls = files.calls["fdatasync"]
+    syncs = [begin(log) for log in logs]
+    assert sync_all(files, [str(tmp_path)], syncs) == [None] * count
+    assert (files.calls["syncfs"], files.calls["fdatasync"] - calls) == (syncfs_calls, 0 if syncfs_calls else count)
 
 
 def test_many_files_are_synced_at_once(tmp_path: Path) -> None:

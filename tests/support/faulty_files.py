@@ -20,6 +20,8 @@ class FaultyFiles(Files):
         self._unsynced: dict[str, list[tuple[int, int]]] = defaultdict(list)
         self.calls: dict[str, int] = defaultdict(int)
         self.boot = "00000000-0000-0000-0000-000000000001"
+        # So many that a few files are synced one by one.
+        self.unwritten = 1 << 40
 
     # --- what the test asks for
 
@@ -117,6 +119,9 @@ class FaultyFiles(Files):
     def syncfs(self, path: str) -> None:
         self._enter("syncfs")
         self._unsynced.clear()
+
+    def unwritten_bytes(self) -> int:
+        return self.unwritten
 
     def rename(self, source: str, target: str) -> None:
         self._enter("rename")

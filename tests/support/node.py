@@ -191,6 +191,7 @@ class QuietNode:
             log=CoordinatorLog(self.topics, OFFSETS_TOPIC),
             clock=self.clock,
             call_later=lambda seconds, call: asyncio.get_running_loop().call_later(seconds, call),
+            call_soon=lambda call: asyncio.get_running_loop().call_soon(call),
             settings=GroupSettings(offsets_topic_num_partitions=self.config.groups.offsets_partition_count),
             topics=CatalogueView(self.topics.catalogue),
             consumer_settings=DefinedGroups(self.definitions, ConfiguredGroups(self.configs)),
