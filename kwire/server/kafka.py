@@ -12,7 +12,7 @@ handled and answered in chunks, and the requests after it on the same connection
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping
 from functools import partial
 from itertools import islice
 from time import perf_counter
@@ -43,6 +43,10 @@ UNSENT_BYTES_MAX = 1024 * 1024
 TURN_SECONDS = 0.008
 # Starved connections that are tried in one loop iteration after memory was released.
 FED_PER_TURN = 100
+
+
+# Of an API that no connection has used yet.
+_NO_LATENCY = Latency()
 
 
 class Outbox:
@@ -150,7 +154,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._outgoing: list[Buffer] = []
         # At most one API has a shortcut; it opens when that API has been used.
         self._shortcut: Shortcut | None = None
-        self._shortcut_latency: Latency | None = None
+        self._shortcut_latency = _NO_LATENCY
         self._unanswered: set[asyncio.Future[Any]] = set()
         self.client_host = ""
         self.active_at = 0.0
@@ -299,14 +303,20 @@ class KafkaConnection(asyncio.BufferedProtocol):
                     self._is_deferred = True
                     call_in_turn(self._serve_deferred)
                     break
-                chunks = self._take_shortcut(frame)
-                if chunks is None:
+                answer = None if self._shortcut is None else self._shortcut.answer(frame)
+                if answer is None:
                     chunks = self._handle(machine.open(frame), frame)
                     if self._large is not None:
                         break
-                for chunk in chunks:
-                    ready.append(chunk)
-                    ready_bytes += len(chunk)
+                    for chunk in chunks:
+                        ready.append(chunk)
+                        ready_bytes += len(chunk)
+                elif waiting or type(answer) is not bytes:
+                    self._wait_for_frame(answer)
+                else:
+                    self._shortcut_latency.observe(perf_counter() - self.active_at)
+                    ready.append(answer)
+                    ready_bytes += len(answer)
                 if ready_bytes > UNSENT_BYTES_MAX:
                     # Else a client that takes no answers could ask for any amount of them in one go.
                     self._write(ready, ready_bytes)
@@ -333,31 +343,19 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._is_deferred = False
         self._serve(perf_counter() + TURN_SECONDS)
 
-    def _take_shortcut(self, frame: memoryview) -> Sequence[Buffer] | None:
-        """The answer to a request that is like the one before, if there is a way to have it without looking closely."""
-        if self._shortcut is None:
-            return None
-        answer = self._shortcut.answer(frame)
-        if answer is None:
-            return None
-        if isinstance(answer, LaterFrame):
-            turn = Turn()
-            self._machine.wait(turn)
-            answer.on_complete(partial(self._send_framed, turn, self.active_at))
-            return ()
-        assert self._shortcut_latency is not None
-        self._shortcut_latency.observe(perf_counter() - self.active_at)
-        if not self._machine.waiting:
-            return (answer,)
+    def _wait_for_frame(self, answer: bytes | LaterFrame) -> None:
+        """Queue the answer of the shortcut: it comes later, or answers before it do."""
         turn = Turn()
-        turn.answer = [answer]
         self._machine.wait(turn)
-        return ()
+        if isinstance(answer, LaterFrame):
+            answer.on_complete(partial(self._send_framed, turn, self.active_at))
+        else:
+            self._shortcut_latency.observe(perf_counter() - self.active_at)
+            turn.answer = [answer]
 
     def _send_framed(self, turn: Turn, began: float, frame: bytes) -> None:
         """The answer to a request that took the shortcut has come later."""
         if not self._transport.is_closing():
-            assert self._shortcut_latency is not None
             self._send_on(self._machine.answer_framed(turn, [frame]), self._shortcut_latency, began)
 
     def _handle(self, request: Request, frame: memoryview) -> list[Buffer]:
@@ -522,9 +520,11 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def _write(self, chunks: list[Buffer], size_bytes: int) -> None:
         self._shared.metrics.sent_bytes += size_bytes
-        if not self._outgoing:
+        if self._outgoing:
+            self._outgoing += chunks
+        else:
+            self._outgoing = chunks
             self._shared.outbox.add(self)
-        self._outgoing += chunks
 
     def send(self) -> None:
         """Hand everything that is ready to the socket."""

@@ -2,9 +2,9 @@
 
 Every Produce request passes these checks, in this order and only here. Each raises KafkaError or StorageError:
 
-1. `admit_request`: the version and the acks.
-2. `admit_partition`: the topic is known, the partition exists, and clients may write to it.
-3. `admit_batch`: the records are exactly one intact batch in a codec of this version.
+1. The request: `admit_request` checks its version and its acks.
+2. The partition: `admit` checks that it exists and that clients may write to it.
+3. The batch: `admit` checks that there is exactly one, intact and in a codec of this version.
 
 Transactional batches need the consent of the transaction coordinator besides: `transactions.py` asks for it.
 
@@ -15,10 +15,10 @@ batch.
 
 from msgspec import Struct
 
-from kwire.broker.partition import Partition
 from kwire.broker.topics import Topic
 from kwire.errors import ErrorCode, KafkaError
-from storage.batch import BatchHeader, check_batch
+from kwire.handlers.produce.append import PartitionAppend
+from storage.batch import check_batch
 from storage.format import ZSTD
 
 FIRST_SERVED_VERSION = 3
@@ -45,8 +45,9 @@ def admit_request(version: int, acks: int) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
 
 
-def admit_partition(topic: Topic | None, index: int, version: int) -> Partition:
-    """The partition that a batch goes to."""
+def admit(topic: Topic | None, index: int, batch: memoryview, version: int) -> PartitionAppend:
+    """A batch for a partition of a topic, if there is one."""
+    # --- step 2: the partition
     if topic is None:
         if version < FIRST_TOPIC_ID_VERSION:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -58,18 +59,14 @@ def admit_partition(topic: Topic | None, index: int, version: int) -> Partition:
         raise KafkaError(
             ErrorCode.INVALID_TOPIC_EXCEPTION, f"Clients cannot append to the internal topic {topic.name}."
         )
-    return partition
-
-
-def admit_batch(batch: memoryview, version: int) -> BatchHeader:
-    """The header of the one batch that a request carries for a partition."""
+    # --- step 3: the batch
     if not batch:
         raise KafkaError(ErrorCode.INVALID_RECORD, "A produce request must carry exactly one batch per partition.")
     header = check_batch(batch)
     if version < FIRST_ZSTD_VERSION and header.compression == ZSTD:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs version 7 or later.")
-    return header
+    return PartitionAppend(index, batch, partition, header)
 
 
-# What is left of `admit_batch` for a template: its version takes every codec, and no batch at all does not fit it.
+# Step 3 for a template: its version takes every codec, and records that are not a batch do not fit it.
 admit_repeated_batch = check_batch

@@ -42,10 +42,11 @@ _NO_BATCH = memoryview(b"")
 _SET_BY_ADMISSION: Any = None
 
 
-class PartitionAppend(Struct, eq=False):
+class PartitionAppend(Struct, eq=False, gc=False):
     """A batch for one partition of a request. `index`, `failure`, `appended` and the start of the log answer it.
 
-    `batch` is dropped when the rest is a wait: the memory of the request can be used again.
+    `batch` is dropped when the rest is a wait: the memory of the request can be used again. The garbage collector need
+    not look at it: the only cycle goes through `on_settled`, and `settle` breaks it.
     """
 
     index: int
@@ -182,6 +183,13 @@ class PartitionAppend(Struct, eq=False):
                 for number, message in failure.problems
             ],
         )
+
+
+def refused(index: int, error: KafkaError | StorageError) -> PartitionAppend:
+    """A batch that is not admitted."""
+    made = PartitionAppend(index, _NO_BATCH)
+    made.fail(error)
+    return made
 
 
 def when_settled(waiting: Sequence[PartitionAppend], timeout_ms: int, call: Callable[[], None]) -> None:

@@ -26,6 +26,7 @@
 import asyncio
 from collections.abc import Awaitable, Iterable, Iterator
 from itertools import chain
+from typing import Any
 
 from kwire.broker.batch_validation import (
     RECORDS_HERE_MAX,
@@ -41,17 +42,16 @@ from kwire.broker.topics import Topic
 from kwire.broker.work_allowance import LIGHT_WEIGHT_MAX
 from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.context import Context, DropConnection, Held
-from kwire.handlers.produce.admission import (
-    FIRST_TOPIC_ID_VERSION,
-    NONE,
-    admit_batch,
-    admit_partition,
-    admit_request,
-)
-from kwire.handlers.produce.append import PartitionAppend, no_memory, when_settled
+from kwire.handlers.produce.admission import FIRST_TOPIC_ID_VERSION, NONE, admit, admit_request
+from kwire.handlers.produce.append import PartitionAppend, no_memory, refused, when_settled
 from kwire.handlers.produce.transactions import TransactionAppends
 from kwire.topic_config import TopicSettings
-from kwire.wire.messages.produce import ProduceRequest, ProduceResponse, TopicProduceResponse
+from kwire.wire.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
 from storage.batch import BatchHeader
 from storage.errors import StorageError
 from storage.format import TRANSACTIONAL_BIT
@@ -64,7 +64,7 @@ WORK_MS_MIN = 1000
 PARTITION_WEIGHT = 8 * 1024
 RECORD_WEIGHT = 512
 UNFOLD_WEIGHT = 128 * 1024
-NO_RECORDS = memoryview(b"")
+_NO_RECORDS = memoryview(b"")
 
 Response = ProduceResponse | Awaitable[ProduceResponse] | None
 
@@ -73,8 +73,8 @@ def handle(context: Context, request: ProduceRequest) -> Response | Held:
     return _Production(context, request).begin()
 
 
-# One partition of a request: its topic, if that is known, and what is produced to it.
-_Part = tuple[Topic | None, PartitionAppend]
+# One partition of a request: its topic, if that is known, what is produced to it, and where its append goes.
+_Part = tuple[Topic | None, PartitionProduceData, list[PartitionAppend]]
 
 
 # The batches for one topic, and the name and id by which the request and its answer call it.
@@ -94,14 +94,12 @@ class _Production:
         "_version",
         "_waiting",
         "_weight",
-        "_work_ms_max",
     )
 
     def __init__(self, context: Context, request: ProduceRequest) -> None:
         self._context = context
         self._request = request
         self._version = context.api_version
-        self._work_ms_max = max(request.timeout_ms, WORK_MS_MIN)
         # What is wrong with the request as a whole: the answer for each of its partitions.
         self._refusal: KafkaError | None = None
         try:
@@ -138,11 +136,11 @@ class _Production:
             appends: list[PartitionAppend] = []
             self._topics.append((data.name, data.topic_id, appends))
             for one in data.partition_data:
-                records = one.records or NO_RECORDS
-                assert isinstance(records, memoryview)
-                append = PartitionAppend(one.index, records)
-                appends.append(append)
-                yield topic, append
+                yield topic, one, appends
+
+    @property
+    def _work_ms_max(self) -> int:
+        return max(self._request.timeout_ms, WORK_MS_MIN)
 
     # --- the rest of a request that takes long
 
@@ -154,9 +152,10 @@ class _Production:
         return Held(self._finish(parts))
 
     def _copied(self, part: _Part) -> _Part:
-        _, append = part
-        append.batch = memoryview(bytearray(append.batch))
-        self._copied_bytes += len(append.batch)
+        _, data, _ = part
+        if data.records:
+            data.records = memoryview(bytearray(data.records))
+            self._copied_bytes += len(data.records)
         return part
 
     async def _finish(self, parts: Iterator[_Part]) -> Response:
@@ -187,10 +186,11 @@ class _Production:
         allowance.note(self._weight)
 
     async def _take_elsewhere(self, part: _Part, deadline: float) -> None:
-        """Let the worker process validate an admitted batch, then store it."""
-        services, (topic, append) = self._context.services, part
-        assert topic is not None
+        """Admit a batch, let the worker process validate it, and store it."""
+        services, (topic, data, appends) = self._context.services, part
         try:
+            append = admit(topic, data.index, memoryview(data.records or b""), self._version)
+            assert topic is not None
             async with asyncio.timeout_at(deadline):
                 batch, append.header = await services.validation.validate(
                     append.batch, append.header, topic.settings, services.clock.now_ms()
@@ -198,31 +198,31 @@ class _Production:
             append.is_copy, append.batch = batch is not append.batch, batch
             self._store(topic, append, as_validated)
         except TimeoutError:
-            append.fail(
-                KafkaError(
-                    ErrorCode.REQUEST_TIMED_OUT,
-                    "the records could not be validated within the request's timeout, send fewer of them in a request",
-                )
+            timed_out = KafkaError(
+                ErrorCode.REQUEST_TIMED_OUT,
+                "the records could not be validated within the request's timeout, send fewer of them in a request",
             )
+            append = refused(data.index, timed_out)
         except (KafkaError, StorageError) as error:
-            append.fail(error)
+            append = refused(data.index, error)
+        appends.append(append)
 
     # --- one partition
 
     def _take(self, part: _Part, validate: Validate) -> None:
-        """Admit and store a batch; raises TooLongForLoop if `validate` does: then it is admitted and not stored."""
-        topic, append = part
-        self._weight += PARTITION_WEIGHT + len(append.batch)
-        if self._refusal is not None:
-            append.fail(self._refusal)
-            return
+        """Admit and store a batch, or refuse it; raises TooLongForLoop if `validate` does: then nothing is done."""
+        topic, data, appends = part
+        batch: Any = data.records or _NO_RECORDS  # a view, of the frame or of a copy
+        self._weight += PARTITION_WEIGHT + len(batch)
         try:
-            append.partition = admit_partition(topic, append.index, self._version)
-            append.header = admit_batch(append.batch, self._version)
+            if self._refusal is not None:
+                raise self._refusal
+            append = admit(topic, data.index, batch, self._version)
             assert topic is not None
             self._store(topic, append, validate)
         except (KafkaError, StorageError) as error:
-            append.fail(error)
+            append = refused(data.index, error)
+        appends.append(append)
 
     def _validate_here(self, batch: memoryview, header: BatchHeader, settings: TopicSettings, now_ms: int) -> Validated:
         self._weight += RECORD_WEIGHT * min(header.record_count, RECORDS_HERE_MAX)
@@ -265,12 +265,11 @@ class _Production:
 
 
 def _response(topics: Iterable[_TopicAppends]) -> ProduceResponse:
-    return ProduceResponse(
-        responses=[
-            TopicProduceResponse(name=name, topic_id=topic_id, partition_responses=[one.response() for one in appends])
-            for name, topic_id, appends in topics
-        ]
-    )
+    responses = []
+    for name, topic_id, appends in topics:
+        answers = [one.response() for one in appends]
+        responses.append(TopicProduceResponse(name=name, topic_id=topic_id, partition_responses=answers))
+    return ProduceResponse(responses=responses)
 
 
 def _drop_on_failure(topics: Iterable[_TopicAppends]) -> None:

@@ -131,8 +131,7 @@ class Template:
         if not 0 < count <= PARTITIONS_MAX:
             return None
         appends = []
-        while count:
-            count -= 1
+        for _ in range(count):
             if is_flexible:
                 index, first, second, third = _unpack_flexible_part(frame, position)
                 # As `decode_uvarint` does, which reads each byte through the view: that would be 0.2 µs more per batch.
@@ -290,11 +289,11 @@ class RepeatedProduce:
         target = (version, asked.name, asked.topic_id, request.acks)
         # A template costs more than it saves on a connection that writes to several topics in turn.
         is_repeated, self._target = target == self._target, target
+        if not is_repeated or (response is not None and _has_error(response)):
+            return
         topics = context.services.topics
         topic = topics.get(asked.name) if asked.name else topics.get_by_id(asked.topic_id)
-        if not is_repeated or topic is None or topic.is_internal or topic.settings.is_event_topic:
-            return
-        if response is None or not _has_error(response):
+        if topic is not None and not topic.is_internal and not topic.settings.is_event_topic:
             self._template = Template(context, frame, request, Admitted(topic, topic.revision))
 
 
