@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
+from kwire.broker.batch_validation import RECORDS_HERE_MAX
 from kwire.broker.partition import Partition
 from kwire.errors import ErrorCode
+from kwire.handlers.context import Held
 from kwire.wire.frame import ReceiveMemory
 from kwire.wire.messages.produce import PartitionProduceResponse, ProduceRequest
+from storage.batch import Record, build_batch
 from storage.errors import RecordProblem
 from tests.handlers.test_produce import batch, request
 from tests.support.batches import UnsyncedFiles
@@ -216,3 +219,33 @@ async def test_batches_that_wait_for_the_event_store_count_in_the_memory_for_req
     checked.set_result([RecordProblem(0, "no")])
     assert await outcome(waiting) is ErrorCode.INVALID_RECORD
     assert memory.used_bytes == 0
+
+
+@pytest.mark.parametrize("problems", [[], [RecordProblem(0, "no")]], ids=["committed", "refused"])
+@in_loop
+async def test_a_batch_whose_outcome_is_known_before_the_others_are_appended_is_not_waited_for(
+    node: QuietNode, syncs: HeldSyncs, problems: list[RecordProblem]
+) -> None:
+    syncs.topic_name = ""
+    orders, compacted = await node.create_event_topic("orders"), await node.create("c", cleanup_policy="compact")
+    node.event_checks.check_batch = lambda topic, batch, header: problems
+    gate = asyncio.Event()
+
+    async def validate(function: Callable[..., Any], *args: Any) -> Any:
+        await gate.wait()
+        return function(*args)
+
+    node.services.validation._run = validate
+    asked = request(orders, batch())
+    long = memoryview(build_batch([Record(b"k", b"", 0)] * (RECORDS_HERE_MAX + 1)))
+    asked.topic_data += request(compacted, long).topic_data
+    held = node.start(asked, V2)
+    assert isinstance(held, Held)
+    ordered = asyncio.ensure_future(held.rest)
+    while node.peer.reader.account.used_bytes != len(long):  # the copy of the event is needed no longer
+        await asyncio.sleep(0)
+    gate.set()
+    answer = await asyncio.wait_for(ordered, WAIT_SECONDS)
+    codes = [one.partition_responses[0].error_code for one in answer.responses]
+    assert codes == [ErrorCode.INVALID_RECORD if problems else ErrorCode.NONE, ErrorCode.NONE]
+    assert node.peer.reader.account.used_bytes == 0

@@ -4,7 +4,7 @@ Every batch of a Kafka producer is a `PartitionAppend`: plain or transactional, 
 request that was decoded or recognised by a template. Nothing else in the Kafka protocol appends records.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum, auto
 from typing import Any
 
@@ -190,6 +190,11 @@ def refused(index: int, error: KafkaError | StorageError) -> PartitionAppend:
     made = PartitionAppend(index, _NO_BATCH)
     made.fail(error)
     return made
+
+
+def unsettled(appends: Iterable[PartitionAppend]) -> list[PartitionAppend]:
+    """The batches whose outcome is not known yet."""
+    return [one for one in appends if one.state not in (State.COMMITTED, State.FAILED)]
 
 
 def when_settled(waiting: Sequence[PartitionAppend], timeout_ms: int, call: Callable[[], None]) -> None:

@@ -43,7 +43,7 @@ from kwire.broker.work_allowance import LIGHT_WEIGHT_MAX
 from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.context import Context, DropConnection, Held
 from kwire.handlers.produce.admission import FIRST_TOPIC_ID_VERSION, NONE, admit, admit_request
-from kwire.handlers.produce.append import PartitionAppend, no_memory, refused, when_settled
+from kwire.handlers.produce.append import PartitionAppend, no_memory, refused, unsettled, when_settled
 from kwire.handlers.produce.transactions import TransactionAppends
 from kwire.topic_config import TopicSettings
 from kwire.wire.messages.produce import (
@@ -107,7 +107,7 @@ class _Production:
         except KafkaError as error:
             self._refusal = error
         self._topics: list[_TopicAppends] = []
-        # Batches whose outcome is not known yet.
+        # Batches whose outcome was not known at once.
         self._waiting: list[PartitionAppend] = []
         self._transaction: TransactionAppends | None = None
         self._copied_bytes = 0
@@ -245,7 +245,8 @@ class _Production:
 
     def _answer(self) -> Response:
         """The end of the ordered phase."""
-        waiting = self._waiting
+        # If that took long, the outcome of the first batches may be known by now.
+        waiting = unsettled(self._waiting) if self._waiting else []
         if self._transaction is not None:
             waiting += self._transaction.append()
         topics = self._topics

@@ -14,7 +14,7 @@ from kwire.coordinator.transaction.admissions import Entrance
 from kwire.coordinator.transaction.states import TopicPartition
 from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.context import Context
-from kwire.handlers.produce.append import PartitionAppend, State
+from kwire.handlers.produce.append import PartitionAppend, unsettled
 from kwire.wire.messages.produce import ProduceRequest
 from storage.errors import StorageError
 
@@ -99,7 +99,7 @@ class TransactionAppends:
         self._asked_at = self._clock.monotonic()
         self._timer = asyncio.get_running_loop().call_later(self._wait_ms_max / 1000, self._time_out)
         self._admissions.enter(entrance, self._admitted)
-        return [one for one in self._appends if one.state not in (State.COMMITTED, State.FAILED)]
+        return unsettled(self._appends)
 
     def _copy(self, append: PartitionAppend) -> None:
         if append.is_copy:
