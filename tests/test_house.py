@@ -34,11 +34,8 @@ SHARED_BY_HANDLERS = {
     "fetch_errors",
     "fetch_requests",
     "offset_commits",
-    "produce_errors",
-    "repeated_produce",
     "replicas",
     "transaction_errors",
-    "transactional_produce",
 }
 
 # What runs code in another thread of this process.
@@ -209,7 +206,10 @@ def test_every_handler_has_a_test_of_the_same_name() -> None:
 
 
 def _stems(folder: str) -> set[str]:
-    return {path.stem for path in project_files() if path.parent == Path(folder) and path.suffix == ".py"}
+    """The names of the modules and packages in a folder."""
+    python = [path for path in project_files() if path.suffix == ".py"]
+    packages = {path.parent.name for path in python if path.parent.parent == Path(folder)}
+    return packages | {path.stem for path in python if path.parent == Path(folder)}
 
 
 def test_scripts_are_one_word_and_can_be_run() -> None:

@@ -21,6 +21,8 @@ log = logging.getLogger("kwire.broker")
 
 # If a commit takes longer, waiting callers get an error; the commit continues.
 COMMIT_SECONDS_MAX = 30.0
+# Calls that wait for a mark are checked for their time-outs this often.
+LOOK_SECONDS = 1.0
 # Topics whose marks are written by one commit.
 TOPICS_PER_COMMIT_MAX = 1000
 
@@ -36,6 +38,9 @@ class OffsetMarks:
     def __init__(self, metastore: MetaStore) -> None:
         self._metastore = metastore
         self._wanted: dict[Partition, bytes] = {}
+        # Partitions whose marks are being written.
+        self._reserved: Mapping[Partition, bytes] = {}
+        self._look: asyncio.TimerHandle | None = None
         self._writing: asyncio.Task[None] | None = None
 
     def mark_of(self, topic_id: bytes, index: int) -> int:
@@ -47,7 +52,14 @@ class OffsetMarks:
         """Reserve the next block for a partition, soon; then its `raise_mark` or `refuse_mark` is called."""
         self._wanted[partition] = topic_id
         if self._writing is None:
-            self._writing = asyncio.get_running_loop().create_task(self._write())
+            loop = asyncio.get_running_loop()
+            self._writing = loop.create_task(self._write())
+            self._look = loop.call_later(LOOK_SECONDS, self._look_after)
+
+    def _look_after(self) -> None:
+        for partition in (*self._reserved, *self._wanted):
+            partition.give_up_overdue()
+        self._look = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look_after)
 
     async def idle(self) -> None:
         """Wait until nothing is left to be reserved."""
@@ -58,9 +70,12 @@ class OffsetMarks:
         try:
             while self._wanted:
                 wanted, self._wanted = self._wanted, {}
-                await self._reserve({one: topic_id for one, topic_id in wanted.items() if not one.is_forgotten})
+                self._reserved = {one: topic_id for one, topic_id in wanted.items() if not one.is_forgotten}
+                await self._reserve(self._reserved)
         finally:
-            self._writing = None
+            self._writing, self._reserved = None, {}
+            if self._look is not None:
+                self._look.cancel()
 
     async def _reserve(self, wanted: Mapping[Partition, bytes]) -> None:
         marks = {one: first_mark(one.log_end_offset if one.is_open else one.high_watermark) for one in wanted}

@@ -78,7 +78,7 @@ class Topic(TopicStreams):
     It lives as long as somebody holds it or one of its partitions; an open log does. So there is never a second one.
     """
 
-    __slots__ = ("__weakref__", "facts", "is_hidden", "is_internal", "name", "settings")
+    __slots__ = ("__weakref__", "facts", "is_hidden", "is_internal", "name", "revision", "settings")
 
     def __init__(self, facts: TopicFacts, settings: TopicSettings, open_stream: OpenStream) -> None:
         super().__init__(open_stream)
@@ -89,6 +89,8 @@ class Topic(TopicStreams):
         # Nobody but the server itself reads it.
         self.is_hidden = facts.name in HIDDEN_TOPICS
         self.settings = settings
+        # Rises when its settings change and when it is deleted: anything derived from it has to be derived again.
+        self.revision = 0
         self.partitions: list[Partition] = []
 
     @property
@@ -355,6 +357,7 @@ class Topics:
             for topic in wanted:
                 self._live.pop(topic.name, None)
                 self._live_by_id.pop(topic.topic_id, None)
+                topic.revision += 1
             self.deletion_count += 1
             opened = [partition.maintenance() for partition in leaving if partition.is_open]
             if opened:
@@ -422,6 +425,7 @@ class Topics:
 
     def _take_settings(self, topic: Topic) -> None:
         topic.settings = self._settings(topic.configs)
+        topic.revision += 1
         for partition in topic.partitions:
             partition.configure(topic.settings)
 

@@ -1,4 +1,4 @@
-"""One file per Kafka API: (context, request) -> response, or an awaitable of it. `HANDLERS` is the one list.
+"""One file or package per Kafka API: (context, request) -> response, or an awaitable of it. `HANDLERS` is the one list.
 
 What the server advertises, serves and documents is derived from `HANDLERS`. A handler's synchronous part runs before
 the next request of the same connection is looked at; record views in the request are only valid during it.
@@ -53,7 +53,6 @@ from kwire.handlers import (
     write_txn_markers,
 )
 from kwire.handlers.context import Handler
-from kwire.handlers.repeated_produce import RepeatedProduce
 from kwire.wire.messages.add_offsets_to_txn import ADD_OFFSETS_TO_TXN
 from kwire.wire.messages.add_partitions_to_txn import ADD_PARTITIONS_TO_TXN
 from kwire.wire.messages.alter_configs import ALTER_CONFIGS
@@ -104,7 +103,7 @@ from kwire.wire.messages.write_txn_markers import WRITE_TXN_MARKERS
 HANDLERS: dict[int, Handler] = {
     handler.api.key: handler
     for handler in (
-        Handler(PRODUCE, produce.handle, RepeatedProduce, has_records=True),
+        Handler(PRODUCE, produce.handle, produce.RepeatedProduce, has_records=True),
         Handler(FETCH, fetch.handle),
         Handler(LIST_OFFSETS, list_offsets.handle),
         Handler(METADATA, metadata.handle),

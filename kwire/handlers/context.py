@@ -1,6 +1,6 @@
 """What every handler is given besides the request: the services of this node, and who asks."""
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from msgspec import Struct
@@ -13,7 +13,6 @@ from kwire.broker.fetch_sessions import FetchSessions
 from kwire.broker.log_dirs import LogDirs
 from kwire.broker.metadata_log import MetadataLog
 from kwire.broker.moves import Moves
-from kwire.broker.partition import Partition
 from kwire.broker.producer_ids import ProducerIds
 from kwire.broker.store.event_store import EventStore
 from kwire.broker.topics import Topics
@@ -24,7 +23,6 @@ from kwire.coordinator.group.coordinator import GroupCoordinator
 from kwire.coordinator.transaction.admissions import Admissions
 from kwire.coordinator.transaction.coordinator import TransactionCoordinator
 from kwire.coordinator.transaction.marker_writing import Markers
-from kwire.errors import KafkaError
 from kwire.wire.schema import Api
 
 
@@ -46,6 +44,17 @@ class Peer(Protocol):
     @property
     def is_frame_shared(self) -> bool:
         """Whether the request lies in memory that the next read of any connection overwrites."""
+        ...
+
+    def hold(self, size_bytes: int) -> bool:
+        """Count copies of a request that outlive its ordered phase against `queued.max.request.bytes`.
+
+        False if that is used up: then there must be no copy.
+        """
+        ...
+
+    def release(self, size_bytes: int) -> None:
+        """The end of copies that were counted by `hold`."""
         ...
 
 
@@ -104,16 +113,28 @@ class Context:
         return self.peer.endpoint
 
 
-class DurableAnswer(NamedTuple):
-    """An answer, framed, that may leave once each partition is readable up to its offset.
+class LaterFrame:
+    """The frame of an answer that comes later, by a callback: a future or a task would cost several times as much."""
 
-    `ends` holds the partition's index, the partition and that offset; `version` is that of the request.
-    """
+    __slots__ = ("_call", "_frame")
 
-    framed: bytes
-    ends: Sequence[tuple[int, Partition, int]]
-    timeout_ms: int
-    version: int
+    def __init__(self) -> None:
+        self._frame: bytes | None = None
+        self._call: Callable[[bytes], None] | None = None
+
+    def complete(self, frame: bytes) -> None:
+        """The answer is there; called once."""
+        if self._call is None:
+            self._frame = frame
+        else:
+            self._call(frame)
+
+    def on_complete(self, call: Callable[[bytes], None]) -> None:
+        """Call once with the frame; at once if it is there."""
+        if self._frame is None:
+            self._call = call
+        else:
+            call(self._frame)
 
 
 class Held(NamedTuple):
@@ -127,16 +148,14 @@ class Held(NamedTuple):
 
 
 class Shortcut(Protocol):
-    """A connection's quick way for requests that are like one before; `repeated_produce.py` says how."""
+    """A connection's quick way for requests that are like one before: `produce/template.py`."""
 
-    def answer(self, frame: memoryview) -> bytes | DurableAnswer | None: ...
-
-    def with_failures(self, answer: DurableAnswer, failures: Mapping[int, KafkaError]) -> bytes:
-        """The frame to send when some partitions, by their index, are not readable in time or never will be."""
+    def answer(self, frame: memoryview) -> bytes | LaterFrame | None:
+        """The frame of the answer, now or later. None: the request has to be decoded, and nothing has been done."""
         ...
 
     def learn(self, context: Context, frame: memoryview, request: Any, response: Any | None) -> None:
-        """`response` is None when it comes later."""
+        """Take note of a request that was decoded, and of its response, which is None if it comes later."""
         ...
 
 

@@ -12,7 +12,7 @@ handled and answered in chunks, and the requests after it on the same connection
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping
 from functools import partial
 from itertools import islice
 from time import perf_counter
@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from kwire.broker.chunking import call_in_turn, run_chunks
 from kwire.descriptors import Descriptors, descriptor_of
-from kwire.errors import KafkaError
 from kwire.handlers.api_versions import refuse_version
-from kwire.handlers.context import Context, DropConnection, DurableAnswer, Handler, Held, Services, Shortcut
+from kwire.handlers.context import Context, DropConnection, Handler, Held, LaterFrame, Services, Shortcut
 from kwire.metrics import Latency, ServerMetrics
 from kwire.server.complaints import Complaints
 from kwire.server.large_requests import SLOT_SECONDS_MAX, LargeRequests
@@ -44,6 +43,10 @@ UNSENT_BYTES_MAX = 1024 * 1024
 TURN_SECONDS = 0.008
 # Starved connections that are tried in one loop iteration after memory was released.
 FED_PER_TURN = 100
+
+
+# Of an API that no connection has used yet.
+_NO_LATENCY = Latency()
 
 
 class Outbox:
@@ -151,7 +154,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._outgoing: list[Buffer] = []
         # At most one API has a shortcut; it opens when that API has been used.
         self._shortcut: Shortcut | None = None
-        self._shortcut_latency: Latency | None = None
+        self._shortcut_latency = _NO_LATENCY
         self._unanswered: set[asyncio.Future[Any]] = set()
         self.client_host = ""
         self.active_at = 0.0
@@ -175,6 +178,12 @@ class KafkaConnection(asyncio.BufferedProtocol):
     @property
     def is_frame_shared(self) -> bool:
         return self.reader.is_shared
+
+    def hold(self, size_bytes: int) -> bool:
+        return self.reader.hold(size_bytes)
+
+    def release(self, size_bytes: int) -> None:
+        self.reader.release(size_bytes)
 
     @property
     def is_quiet(self) -> bool:
@@ -272,7 +281,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def _serve(self, turn_end: float | None = None) -> None:
         """Handle the whole requests that are here until the turn ends, then send the answers that are ready."""
-        if self._transport.is_closing() or self._is_muted:
+        large = self._large
+        if self._is_deferred or large is not None or self._transport.is_closing():
             return
         if turn_end is None:
             turn_end = self._shared.turn_end()
@@ -293,14 +303,20 @@ class KafkaConnection(asyncio.BufferedProtocol):
                     self._is_deferred = True
                     call_in_turn(self._serve_deferred)
                     break
-                chunks = self._take_shortcut(frame)
-                if chunks is None:
+                answer = None if self._shortcut is None else self._shortcut.answer(frame)
+                if answer is None:
                     chunks = self._handle(machine.open(frame), frame)
                     if self._large is not None:
                         break
-                for chunk in chunks:
-                    ready.append(chunk)
-                    ready_bytes += len(chunk)
+                    for chunk in chunks:
+                        ready.append(chunk)
+                        ready_bytes += len(chunk)
+                elif waiting or type(answer) is not bytes:
+                    self._wait_for_frame(answer)
+                else:
+                    self._shortcut_latency.observe(perf_counter() - self.active_at)
+                    ready.append(answer)
+                    ready_bytes += len(answer)
                 if ready_bytes > UNSENT_BYTES_MAX:
                     # Else a client that takes no answers could ask for any amount of them in one go.
                     self._write(ready, ready_bytes)
@@ -316,7 +332,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._fail("a handler failed")
             return
         finally:
-            self._settle()
+            # The end of the frames that were handled, except for one whose request is held.
+            if not self._is_held:
+                reader.settle()
         if ready:
             self._write(ready, ready_bytes)
         self._turn_reading()
@@ -325,48 +343,20 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._is_deferred = False
         self._serve(perf_counter() + TURN_SECONDS)
 
-    def _settle(self) -> None:
-        """End the life of the frames that were handled, except for one whose request is held."""
-        if not self._is_held:
-            self.reader.settle()
-
-    def _take_shortcut(self, frame: memoryview) -> Sequence[Buffer] | None:
-        """The answer to a request that is like the one before, if there is a way to have it without looking closely."""
-        if self._shortcut is None:
-            return None
-        answer = self._shortcut.answer(frame)
-        if answer is None:
-            return None
-        if isinstance(answer, DurableAnswer):
-            self._answer_when_durable(answer)
-            return ()
-        assert self._shortcut_latency is not None
-        self._shortcut_latency.observe(perf_counter() - self.active_at)
-        if not self._machine.waiting:
-            return (answer,)
+    def _wait_for_frame(self, answer: bytes | LaterFrame) -> None:
+        """Queue the answer of the shortcut: it comes later, or answers before it do."""
         turn = Turn()
-        turn.answer = [answer]
         self._machine.wait(turn)
-        return ()
+        if isinstance(answer, LaterFrame):
+            answer.on_complete(partial(self._send_framed, turn, self.active_at))
+        else:
+            self._shortcut_latency.observe(perf_counter() - self.active_at)
+            turn.answer = [answer]
 
-    def _answer_when_durable(self, answer: DurableAnswer) -> None:
-        turn, began, left = Turn(), self.active_at, len(answer.ends)
-        failures: dict[int, KafkaError] = {}
-        self._machine.wait(turn)
-
-        def reached(index: int, error: KafkaError | None) -> None:
-            nonlocal left
-            left -= 1
-            if error is not None:
-                failures[index] = error
-            if not left and not self._transport.is_closing():
-                assert self._shortcut is not None
-                assert self._shortcut_latency is not None
-                framed = self._shortcut.with_failures(answer, failures) if failures else answer.framed
-                self._send_on(self._machine.answer_framed(turn, [framed]), self._shortcut_latency, began)
-
-        for index, partition, end in answer.ends:
-            partition.on_reached(end, partial(reached, index), answer.timeout_ms)
+    def _send_framed(self, turn: Turn, began: float, frame: bytes) -> None:
+        """The answer to a request that took the shortcut has come later."""
+        if not self._transport.is_closing():
+            self._send_on(self._machine.answer_framed(turn, [frame]), self._shortcut_latency, began)
 
     def _handle(self, request: Request, frame: memoryview) -> list[Buffer]:
         shared = self._shared
@@ -379,6 +369,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             decoded = route.decode(version, request.body)
         except TooManyElements:
             self.reader.put_back(frame)
+            request.body = None
             self._machine.wait(request)
             self._large = asyncio.ensure_future(self._handle_large(route, request, began))
             return []
@@ -492,6 +483,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._await_answer(request, answer, began)
 
     def _await_answer(self, request: Request, answer: Awaitable[Any], began: float) -> None:
+        # It would keep the memory of the frame, which is given back now.
+        request.body = None
         future = asyncio.ensure_future(answer)
         self._unanswered.add(future)
         future.add_done_callback(lambda done: self._answered(request, done, began))
@@ -527,9 +520,11 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def _write(self, chunks: list[Buffer], size_bytes: int) -> None:
         self._shared.metrics.sent_bytes += size_bytes
-        if not self._outgoing:
+        if self._outgoing:
+            self._outgoing += chunks
+        else:
+            self._outgoing = chunks
             self._shared.outbox.add(self)
-        self._outgoing += chunks
 
     def send(self) -> None:
         """Hand everything that is ready to the socket."""
@@ -559,7 +554,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._is_writable
             and not is_starved
             and not self.is_draining
-            and not self._is_muted
+            and not self._is_deferred
+            and self._large is None
             and len(self._machine.waiting) < self._shared.network.inflight_max
         )
         if may_read != self._is_reading:

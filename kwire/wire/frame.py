@@ -78,9 +78,19 @@ class ReceiveMemory:
         return memoryview(mmap.mmap(-1, size, _PRIVATE) if size >= POOLED_STEP_BYTES else bytearray(size))
 
     def give_back(self, buffer: memoryview, account: Account) -> None:
-        self._charge(-len(buffer), account)
         if len(buffer) == POOLED_STEP_BYTES and len(self._spares) < POOLED_SPARES_MAX:
             self._spares.append(buffer)
+        self.release(len(buffer), account)
+
+    def hold(self, size: int, account: Account, instead_of: int = 0) -> bool:
+        """Count bytes that the caller copies out of a frame, or return False when a bound would be passed."""
+        if size > self.room_bytes(account, instead_of):
+            return False
+        self._charge(size, account)
+        return True
+
+    def release(self, size: int, account: Account) -> None:
+        self._charge(-size, account)
         if self.on_release is not None:
             self.on_release()
 
@@ -130,6 +140,18 @@ class FrameReader:
     def is_shared(self) -> bool:
         """Whether the frames handed out lie in the scratch page of all connections."""
         return not self._own
+
+    def hold(self, size: int) -> bool:
+        """Count a copy of bytes of the frames handed out; False if that is too much.
+
+        The memory of these frames ends with `settle`, the copy takes its place: any request that could be received can
+        be copied, unless others have used up the memory.
+        """
+        return self._memory.hold(size, self.account, self.held_bytes)
+
+    def release(self, size: int) -> None:
+        """The end of a copy that was counted by `hold`; also after `close`."""
+        self._memory.release(size, self.account)
 
     def buffer(self) -> memoryview:
         """Where the next bytes of the stream belong; never empty unless starved."""

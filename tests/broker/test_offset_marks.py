@@ -7,7 +7,7 @@ import pytest
 
 from kwire.broker.adoption import Adoption
 from kwire.broker.catalogue import MARKS_PREFIX
-from kwire.broker.partition import Partition
+from kwire.broker.partition import WAIT_MS_MAX, Partition
 from kwire.broker.topics import Topic
 from kwire.errors import ErrorCode, KafkaError
 from kwire.metastore import Change
@@ -45,12 +45,12 @@ class HeldCommits:
         return await self._commit(changes)
 
 
-def append(partition: Partition, count: int = 1) -> list[KafkaError | None]:
+def append(partition: Partition, count: int = 1, timeout_ms: int = WAIT_MS_MAX) -> list[KafkaError | None]:
     """What was answered goes into the list, once it is."""
     batch = make_batch(count, timestamp_ms=0)
     appended = partition.append(batch, check_batch(batch))
     answers: list[KafkaError | None] = []
-    partition.on_reached(appended.last_offset + 1, answers.append)
+    partition.on_reached(appended.last_offset + 1, answers.append, timeout_ms)
     return answers
 
 
@@ -94,6 +94,25 @@ async def test_above_the_mark_an_answer_waits_for_the_next_one(node: QuietNode, 
     assert waiting == [[None], [None]]
     assert partition.high_watermark == BLOCK + 4
     assert (stored_mark(node, topic) or 0) >= BLOCK + 4
+
+
+@in_loop
+async def test_a_wait_for_a_mark_ends_with_its_own_timeout(node: QuietNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kwire.broker.offset_marks.LOOK_SECONDS", 0.001)
+    held = HeldCommits(node)
+    partition = await node.create_partition()
+    append(partition, BLOCK)
+    early = append(partition, timeout_ms=1000)
+    node.clock.advance(1000)
+    late = append(partition, timeout_ms=1000)
+    async with asyncio.timeout(10):
+        while not early:
+            await asyncio.sleep(0)
+    assert [error and error.code for error in early] == [ErrorCode.REQUEST_TIMED_OUT]
+    assert late == []
+    held.may_go.set()
+    await node.topics.marks.idle()
+    assert late == [None]
 
 
 @in_loop

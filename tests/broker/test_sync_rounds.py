@@ -224,25 +224,35 @@ async def test_failed_sync_is_told_and_never_tried_again(tmp_path: Path) -> None
 
 
 @in_loop
-async def test_who_waits_for_a_stuck_disk_is_answered_when_his_time_is_up(
+async def test_a_wait_for_a_stuck_disk_ends_with_its_own_timeout(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sync_rounds, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(sync_rounds, "LOOK_SECONDS", 0.001)
     async with made_world(tmp_path) as world:
-        partition = await world.node.create_partition()
+        clock, partition = world.node.clock, await world.node.create_partition()
         world.disk.shut()
         impatient: asyncio.Future[KafkaError | None] = asyncio.get_running_loop().create_future()
+        late: asyncio.Future[KafkaError | None] = asyncio.get_running_loop().create_future()
         patient: list[KafkaError | None] = []
         partition.on_reached(append(partition), impatient.set_result, 10)
         partition.on_reached(append(partition), patient.append, 60_000)
+        await world.entered()
+        # The round runs for long already when the third begins to wait, and the first two have waited as long.
+        clock.advance(59_000)
+        partition.on_reached(append(partition), late.set_result, 10)
         error = await asyncio.wait_for(impatient, WAIT_SECONDS)
+        assert error is not None
+        assert error.code is ErrorCode.REQUEST_TIMED_OUT
+        assert (late.done(), patient) == (False, [])
+        clock.advance(10)
+        error = await asyncio.wait_for(late, WAIT_SECONDS)
         assert error is not None
         assert error.code is ErrorCode.REQUEST_TIMED_OUT
         assert not patient
         world.disk.gate.set()
         await world.settled()
         assert patient == [None]
-        assert partition.high_watermark == 2
+        assert partition.high_watermark == 3
 
 
 @in_loop
@@ -346,6 +356,7 @@ async def test_time_limits_hold_while_no_descriptor_is_to_be_had(
         world.disk.break_down("duplicate", errno.EMFILE)
         answered: asyncio.Future[KafkaError | None] = asyncio.get_running_loop().create_future()
         partition.on_reached(append(partition), answered.set_result, 30)
+        world.node.clock.advance(30)
         error = await asyncio.wait_for(answered, WAIT_SECONDS)
         assert error is not None
         assert error.code is ErrorCode.REQUEST_TIMED_OUT

@@ -1,18 +1,14 @@
 """Produce requests whose batches the worker validates: of the event store, of transactions, and recompressed ones."""
 
-import gc
-
-import pytest
-
 from kwire.broker.batch_validation import RECORDS_HERE_MAX
 from kwire.errors import ErrorCode
-from kwire.handlers import transactional_produce
 from kwire.handlers.context import Held
+from kwire.wire.frame import ReceiveMemory
 from storage.batch import Record, build_batch, read_records
 from storage.format import GZIP, NONE
 from tests.handlers.test_produce import produce, request
 from tests.support.batches import headers
-from tests.support.node import QuietNode, in_loop
+from tests.support.node import FakePeer, QuietNode, in_loop
 from tests.support.transactional_requests import V2, produce_request, started, transactional_batch
 
 MANY = RECORDS_HERE_MAX + 1
@@ -57,10 +53,9 @@ async def test_a_batch_that_the_worker_recompressed_is_stored_in_the_codec_of_it
 
 
 @in_loop
-async def test_recompressed_batches_of_transactions_are_held_within_a_bound(
-    node: QuietNode, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(transactional_produce, "CONVERTED_BYTES_MAX", 2500)
+async def test_recompressed_batches_of_transactions_count_in_the_memory_for_requests(node: QuietNode) -> None:
+    memory = ReceiveMemory(2500)
+    node.peer = FakePeer(memory)
     topic = await node.create("t", 3, compression_type="uncompressed")
     producer = await started(node)
 
@@ -82,8 +77,9 @@ async def test_recompressed_batches_of_transactions_are_held_within_a_bound(
         return [one.error_code for one in answer.responses[0].partition_responses]
 
     assert await sent(0) == [ErrorCode.NONE, ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS]
-    gc.collect()
-    # The batches that were held are appended, and there is room again.
+    assert memory.used_bytes == 0
+    # The batches that were held are appended, and there is room again. The third comes first in its partition.
     assert await sent(1) == [ErrorCode.NONE, ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS]
+    assert memory.used_bytes == 0
     view = topic.partitions[0].read(0, 1 << 20).view
     assert [header.compression for header in headers(view)] == [NONE, NONE]

@@ -8,7 +8,7 @@ import pytest
 from kwire.broker.topics import Topic
 from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.context import Context
-from kwire.handlers.repeated_produce import RepeatedProduce
+from kwire.handlers.produce.template import RepeatedProduce
 from kwire.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from kwire.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kwire.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic

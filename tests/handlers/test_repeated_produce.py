@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kwire.errors import ErrorCode
 from kwire.handlers import produce
 from kwire.handlers.context import Context
-from kwire.handlers.repeated_produce import FIRST_VERSION, PACKINGS_MAX, RepeatedProduce
+from kwire.handlers.produce.template import FIRST_VERSION, PACKINGS_MAX, RepeatedProduce
 from kwire.wire.apis import APIS, PRODUCE
 from kwire.wire.codec import decode_message, encode_message
 from kwire.wire.connection import ServerConnection
@@ -104,7 +104,9 @@ async def test_many_partitions_at_once_are_answered_and_little_is_remembered_of_
             assert expected is not None
             assert len(answered) == len(expected)
         assert producer.taken == PACKINGS_MAX + 4
-        assert len(producer.shortcut._packings) == PACKINGS_MAX
+        template = producer.shortcut._template
+        assert template is not None
+        assert len(template._packings) == PACKINGS_MAX
         assert [one.high_watermark for one in topic.partitions][-1] == 2
 
 
@@ -192,6 +194,26 @@ async def test_a_deleted_topic_closes_the_shortcut(tmp_path: Path) -> None:
         producer.send(request("t", topic.topic_id, 0, batch()))
         assert producer.taken == 1
         assert again.partitions[0].high_watermark == 1
+
+
+@in_loop
+async def test_a_template_is_dropped_when_what_it_assumed_has_changed(tmp_path: Path) -> None:
+    with QuietNode(tmp_path) as node:
+        topic = await node.create("t")
+        producer = Producer(node, 9)
+        for _ in range(3):
+            producer.send(request("t", topic.topic_id, 0, batch()))
+        await node.topics.configure(topic, {"message.timestamp.type": "LogAppendTime"})
+        assert producer.shortcut.answer(producer.frame(request("t", topic.topic_id, 0, batch()))) is None
+        assert producer.shortcut._template is None
+        for _ in range(3):
+            producer.send(request("t", topic.topic_id, 0, batch()))
+        # The first of these was decoded, and made the next template.
+        assert producer.taken == 3
+        answer = producer.send(request("t", topic.topic_id, 0, batch()))
+        assert answer is not None
+        (one,) = decode_message(ProduceResponse, 9, answer[9:]).responses[0].partition_responses
+        assert (one.base_offset, one.log_append_time_ms) == (6, node.clock.now_ms())
 
 
 @in_loop

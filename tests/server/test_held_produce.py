@@ -142,6 +142,24 @@ async def test_a_request_of_many_partitions_can_be_held_too(tmp_path: Path) -> N
 
 
 @in_uvloop
+async def test_the_copy_of_a_held_request_in_shared_memory_counts_until_it_is_over(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as node, await Client.connect(port(node)) as writer:
+        await create_topic(writer, 2, cleanup_policy="compact")
+        worker, memory, sent = GatedWorker(node), node._shared.memory, [batch(1), batch(MANY)]
+        writer.send(produce(*sent), VERSION)
+        await until(lambda: worker.calls == 1)
+        assert memory.used_bytes == len(sent[1])
+        worker.gate.set()
+        assert [one.error_code for one in answers_of(await writer.receive())] == [ErrorCode.NONE] * 2
+        assert memory.used_bytes == 0
+        # Without memory for the copy the rest of the request is refused; the connection stays.
+        memory.limit_bytes = memory._largest_frame_bytes = len(sent[1]) - 1
+        expected = [ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS]
+        assert [one.error_code for one in answers_of(await writer.ask(produce(*sent), VERSION))] == expected
+        assert memory.used_bytes == 0
+
+
+@in_uvloop
 async def test_memory_of_a_held_request_counts_until_it_is_over(tmp_path: Path) -> None:
     async with running_node(tmp_path) as node, await Client.connect(port(node)) as writer:
         await create_topic(writer, 2, cleanup_policy="compact")
@@ -217,7 +235,7 @@ async def test_without_acks_a_refusal_drops_the_connection_and_the_rest_is_store
 async def test_validation_takes_no_longer_than_the_request_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kwire.handlers.produce.WORK_MS_MIN", 1)
+    monkeypatch.setattr("kwire.handlers.produce.handler.WORK_MS_MIN", 1)
     async with running_node(tmp_path) as node, await Client.connect(port(node)) as writer:
         await create_topic(writer, 3, cleanup_policy="compact")
         worker = GatedWorker(node)
@@ -239,7 +257,7 @@ async def test_a_request_of_many_bytes_yields_between_its_partitions(
         turns += 1
         await next_turn()
 
-    monkeypatch.setattr("kwire.handlers.produce.next_turn", turn)
+    monkeypatch.setattr("kwire.handlers.produce.handler.next_turn", turn)
     async with running_node(tmp_path) as node, await Client.connect(port(node)) as writer:
         await create_topic(writer, 32, max_message_bytes=str(2 * 1024 * 1024))
         values = [bytes([index]) * 1024 * 1024 for index in range(32)]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kwire.clock import SystemClock
 from kwire.errors import ErrorCode
 from kwire.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kwire.wire.messages.produce import PartitionProduceData, PartitionProduceResponse, ProduceRequest, TopicProduceData
@@ -99,6 +100,51 @@ async def test_a_wait_beyond_the_timeout_is_answered_and_the_connection_stays(
         await asyncio.wait_for(node._syncs.idle(), WAIT_SECONDS)
         answer = await writer.ask(produce(acks), 9)
         assert answer.responses[0].partition_responses[0].base_offset == ALIKE + 1
+
+
+class Hours:
+    """The monotonic time of the server, which passes when a test lets it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.seconds = 0.0
+        monkeypatch.setattr(SystemClock, "monotonic", lambda clock: self.seconds)
+
+
+@pytest.mark.parametrize("alike", [0, ALIKE], ids=["decoded", "by template"])
+@in_uvloop
+async def test_the_timeout_counts_from_the_moment_at_which_the_request_began_to_wait(
+    tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch, alike: int
+) -> None:
+    monkeypatch.setattr("kwire.broker.partition.sync_rounds.LOOK_SECONDS", 0.001)
+    hours = Hours(monkeypatch)
+    async with (
+        running_node(tmp_path) as node,
+        await Client.connect(port(node)) as early,
+        await Client.connect(port(node)) as late,
+    ):
+        await create_topic(early)
+        for _ in range(alike):
+            await early.ask(produce(-1), 9)
+            await late.ask(produce(-1), 9)
+
+        def waiting_count() -> int:
+            return sum(len(one._machine.waiting) for one in node._shared.connections)
+
+        gate.open.clear()
+        early.send(produce(-1, timeout_ms=60_000), 9)
+        await until(lambda: waiting_count() == 1)
+        hours.seconds += 3600
+        late.send(produce(-1, timeout_ms=60_000), 9)
+        answer = await early.receive()
+        assert answer.responses[0].partition_responses[0].error_code == ErrorCode.REQUEST_TIMED_OUT
+        await until(lambda: waiting_count() == 1)
+        gate.open.set()
+        answer = await late.receive()
+        assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE
+        # Neither connection was closed.
+        for client in (early, late):
+            answer = await client.ask(produce(-1), 9)
+            assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE
 
 
 @in_uvloop

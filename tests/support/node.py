@@ -54,6 +54,7 @@ from kwire.metastore import EmbeddedMetaStore
 from kwire.node import Node
 from kwire.streams.local import LocalLog
 from kwire.wire.codec import decode_message, encode_message
+from kwire.wire.frame import FrameReader, ReceiveMemory
 from kwire.wire.schema import Api, message_of
 from storage.batch import BatchHeader
 from storage.directories import LogDirectories
@@ -69,6 +70,8 @@ TEST_TIMEOUT_S = 90.0
 CLUSTER_ID = "test-cluster"
 NODE_ID = 1
 DIRECTORY_ID = bytes(range(16))
+# The memory for requests, unless a test has less.
+MEMORY_BYTES = 2**30
 # Requests are handled in one go here, however much there is to do.
 ANY_WEIGHT = 2**62
 
@@ -100,11 +103,20 @@ def _in_loop(
 
 
 class FakePeer:
-    """A client that is not there."""
+    """A client that is not there, but for the memory of its requests."""
 
     client_host = "192.0.2.7"
     endpoint = ("broker.example", 9092)
     is_frame_shared = True
+
+    def __init__(self, memory: ReceiveMemory | None = None) -> None:
+        self.reader = FrameReader(memory or ReceiveMemory(MEMORY_BYTES), MEMORY_BYTES)
+
+    def hold(self, size_bytes: int) -> bool:
+        return self.reader.hold(size_bytes)
+
+    def release(self, size_bytes: int) -> None:
+        self.reader.release(size_bytes)
 
 
 class SyncAtOnce:
@@ -157,6 +169,7 @@ class QuietNode:
         self.config = load(data_dir=",".join(map(str, (directory, *more_dirs))), settings=settings)
         self._starts = 0
         self.event_checks = GivenChecks()
+        self.peer = FakePeer()
         self._open()
 
     def __enter__(self) -> Self:
@@ -293,7 +306,7 @@ class QuietNode:
         handler = HANDLERS[message_of(type(request)).key]
         assert handler.api.request is type(request)
         asked = decode_message(type(request), version, memoryview(bytearray(encode_message(request, version))))
-        return handler.handle(Context(self.services, FakePeer(), version, "test"), asked)
+        return handler.handle(Context(self.services, self.peer, version, "test"), asked)
 
 
 @asynccontextmanager

@@ -127,3 +127,28 @@ def test_a_reader_starves_at_the_bound_and_goes_on_when_memory_is_free_again() -
     second.settle()
     assert feed(second, stream) == [body]
     assert memory.used_bytes == 0
+
+
+def test_a_copy_takes_the_place_of_the_frame_it_was_made_of() -> None:
+    size = 1_000_000
+    memory = ReceiveMemory(4 + size, size)
+    one, other = FrameReader(memory, size), FrameReader(memory, size)
+    data = framed(bytes(size))
+    while data:
+        room = one.buffer()
+        count = min(len(room), len(data))
+        room[:count], data = data[:count], data[count:]
+        one.received(count)
+        frame = one.next_frame()
+        one.settle() if frame is None else None
+    assert frame is not None
+    assert one.hold(size)
+    # Beyond the frame there is no room, and none for others.
+    assert not one.hold(5)
+    assert not other.hold(1)
+    one.settle()
+    assert memory.used_bytes == one.account.used_bytes == size
+    one.close()
+    one.release(size)
+    assert memory.used_bytes == one.account.used_bytes == 0
+    assert other.hold(1)

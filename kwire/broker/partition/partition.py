@@ -305,8 +305,12 @@ class Partition(ReadablePartition):
 
     # --- waiting
 
+    def give_up_overdue(self) -> None:
+        """Fail the waits that have lasted for longer than their callers wanted, with REQUEST_TIMED_OUT."""
+        self._give_up_overdue(self._clock.monotonic())
+
     def on_reached(self, offset: int, call: OnReached, timeout_ms: int = WAIT_MS_MAX) -> None:
-        """Call once when the high watermark reaches `offset`; at once if it has.
+        """Call once when the high watermark reaches `offset`, at once if it has, or when `timeout_ms` are over.
 
         The caller has appended up to `offset` just now, so the offsets of the waits rise, and a call waits at most for
         a later one that was asked for before (of a batch that is sent a second time).
@@ -324,7 +328,7 @@ class Partition(ReadablePartition):
         if self._log is not None and not self._log.is_writable:
             call(log_takes_no_records())
             return
-        self._await(Awaited(offset, timeout_ms, call))
+        self._await(Awaited(offset, self._clock.monotonic() + timeout_ms / 1000, call))
 
     def on_synced(self, offset: int, call: OnReached) -> None:
         """Call once when everything below `offset` is on disk, also where the topic promises less; at once if it is."""
@@ -335,7 +339,7 @@ class Partition(ReadablePartition):
         if not log.is_writable:
             call(log_takes_no_records())
             return
-        self._await_sync(Awaited(offset, WAIT_MS_MAX, call))
+        self._await_sync(Awaited(offset, self._clock.monotonic() + WAIT_MS_MAX / 1000, call))
         self._syncs.add(self)
 
 

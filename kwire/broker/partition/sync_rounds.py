@@ -23,7 +23,7 @@ from storage.syncing import LogSync, Synced, sync_each
 
 log = logging.getLogger("kwire.broker")
 
-# A round that takes longer than this is looked after: those who wait may have a time limit.
+# Waiting calls are checked for their time-outs this often while rounds run.
 LOOK_SECONDS = 1.0
 # A round that takes longer than this is told of in portions: to be told costs the loop a turn.
 TELL_SECONDS = 0.001
@@ -57,8 +57,8 @@ class SyncRounds:
         # In the order in which they asked; a set would do if it kept one.
         self._dirty: dict[Partition, None] = {}
         self._running: dict[LogSync, tuple[Partition, int]] = {}
-        # Those that could not even be begun, and since when.
-        self._delayed: dict[Partition, float] = {}
+        # Partitions whose sync could not even be begun.
+        self._delayed: set[Partition] = set()
         self._began_at = 0.0
         self._is_begun = False
         self._is_closed = False
@@ -112,7 +112,7 @@ class SyncRounds:
                 log.exception("at the sync of %s-%d", partition.topic_name, partition.index)
                 continue
             if sync is None:
-                self._delayed.pop(partition, None)
+                self._delayed.discard(partition)
             else:
                 self._running[sync] = (partition, partition.appended_bytes)
         if not self._running:
@@ -125,8 +125,8 @@ class SyncRounds:
 
     def _delay(self, partition: Partition, error: DiskFailure) -> None:
         """Out of descriptors. Nothing is lost: a later round answers waiting callers, within their time-outs."""
-        now = self._loop.time()
         if partition not in self._delayed:
+            self._delayed.add(partition)
             self.delays += 1
             log.warning(
                 "%s-%d cannot be synced yet, the next try is in %s s: %s",
@@ -135,7 +135,7 @@ class SyncRounds:
                 RETRY_SECONDS,
                 error,
             )
-        partition.give_up_after(int((now - self._delayed.setdefault(partition, now)) * 1000))
+        partition.give_up_overdue()
         self._loop.call_later(RETRY_SECONDS, self.add, partition)
 
     def _run_round(self, syncs: Sequence[LogSync]) -> None:
@@ -165,7 +165,7 @@ class SyncRounds:
             partition, readable_bytes = self._running.pop(sync)
             self.files += sync.file_count
             if failure is None:
-                self._delayed.pop(partition, None)
+                self._delayed.discard(partition)
             elif isinstance(failure, StorageFailed):
                 self.failures += 1
                 log.critical(
@@ -214,8 +214,6 @@ class SyncRounds:
         self._look = None
         if not self._is_begun:
             return
-        waited_ms = int((self._loop.time() - self._began_at) * 1000)
-        if self._running and waited_ms >= LOOK_SECONDS * 1000:
-            for partition in (*self._dirty, *(partition for partition, _ in self._running.values())):
-                partition.give_up_after(waited_ms)
+        for partition in (*self._dirty, *(partition for partition, _ in self._running.values())):
+            partition.give_up_overdue()
         self._look = self._loop.call_later(LOOK_SECONDS, self._look_after)

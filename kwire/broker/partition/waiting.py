@@ -16,8 +16,10 @@ WAIT_MS_MAX = 30_000
 
 
 class Awaited(NamedTuple):
+    """A call that waits for an offset, until `deadline` of the partition's monotonic clock."""
+
     offset: int
-    timeout_ms: int
+    deadline: float
     call: OnReached
 
 
@@ -49,11 +51,6 @@ class Waiting:
         """Whether a caller waits for an offset to be committed or synced."""
         return bool(self._awaited or self._awaited_syncs)
 
-    def give_up_after(self, waited_ms: int) -> None:
-        """The disk has not answered for `waited_ms`: fail the waits whose time limit is not longer."""
-        error = KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"the disk has been busy for {waited_ms} ms")
-        self._give_up(lambda one: one.timeout_ms <= waited_ms, error)
-
     def _await(self, one: Awaited) -> None:
         if self._awaited is None:
             self._awaited = deque()
@@ -77,6 +74,12 @@ class Waiting:
     def _notify_watchers(self) -> None:
         for watcher in tuple(self._watchers or ()):
             watcher(self)
+
+    def _give_up_overdue(self, now: float) -> None:
+        """Fail the waits whose deadline is over with REQUEST_TIMED_OUT."""
+        if any(one.deadline <= now for awaited in (self._awaited, self._awaited_syncs) for one in awaited or ()):
+            error = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the records are not durable within the request's timeout")
+            self._give_up(lambda one: one.deadline <= now, error)
 
     def _give_up(self, is_over: Callable[[Awaited], bool], error: KafkaError) -> None:
         awaited = [*(self._awaited or ()), *(self._awaited_syncs or ())]
