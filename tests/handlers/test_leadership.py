@@ -14,6 +14,8 @@ from kwire.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from kwire.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.support.batches import make_batch
 from tests.support.node import QuietNode, in_loop
 
 LATEST = -1
@@ -39,6 +41,11 @@ def delete_records() -> DeleteRecordsRequest:
     return DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=[asked])], timeout_ms=1000)
 
 
+def produce() -> ProduceRequest:
+    data = PartitionProduceData(index=0, records=make_batch(1, timestamp_ms=0))
+    return ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[TopicProduceData(name="t", partition_data=[data])])
+
+
 def describe_producers() -> DescribeProducersRequest:
     return DescribeProducersRequest(topics=[TopicRequest(name="t", partition_indexes=[0])])
 
@@ -51,6 +58,7 @@ def describe_producers() -> DescribeProducersRequest:
         (offset_for_leader_epoch(), 4),
         (delete_records(), 2),
         (describe_producers(), 0),
+        (produce(), 9),
     ],
     ids=lambda one: type(one).__name__,
 )
@@ -64,5 +72,7 @@ async def test_a_partition_that_is_led_elsewhere_is_refused(node: QuietNode, req
 
 async def code_of_answer(node: QuietNode, request: Any, version: int) -> ErrorCode:
     answer = await node.ask(request, version)
+    if isinstance(request, ProduceRequest):
+        return ErrorCode(answer.responses[0].partition_responses[0].error_code)
     topics = answer.responses if isinstance(request, FetchRequest) else answer.topics
     return ErrorCode(topics[0].partitions[0].error_code)

@@ -3,7 +3,7 @@
 Every Produce request passes these checks, in this order and only here. Each raises KafkaError or StorageError:
 
 1. The request: `admit_request` checks its version and its acks.
-2. The partition: `admit` checks that it exists and that clients may write to it.
+2. The partition: `admit` checks that it exists, that clients may write to it and that this node leads it.
 3. The batch: `admit` checks that there is exactly one, intact and in a codec of this version.
 
 Transactional batches need the consent of the transaction coordinator besides: `transactions.py` asks for it.
@@ -59,6 +59,7 @@ def admit(topic: Topic | None, index: int, batch: memoryview, version: int) -> P
         raise KafkaError(
             ErrorCode.INVALID_TOPIC_EXCEPTION, f"Clients cannot append to the internal topic {topic.name}."
         )
+    partition.check_leader()
     # --- step 3: the batch
     if not batch:
         raise KafkaError(ErrorCode.INVALID_RECORD, "A produce request must carry exactly one batch per partition.")
