@@ -5,9 +5,8 @@
     PreparingRebalance -- nobody left --> Empty -- deleted, or no offsets left at a round --> Dead
 
 What survives a restart is `stored`, the last group record of the log, and it changes only in `apply`. All else here is
-the rebalance under way: after a restart the group stands where it last was Stable or Empty, and members of a lost
-rebalance are told so by the generation check and join again. A failed append therefore needs no undoing: whoever was
-waiting gets an error and comes back.
+the rebalance under way: after a restart the group stands where it last was Stable or Empty, and the generation check
+makes members of a lost rebalance join again. A failed append needs no undoing: waiting members get an error and retry.
 
 Deadlines are plain numbers in the state. `wake_ms` is never later than the earliest of them; it may be earlier, so a
 heartbeat costs one assignment and no timer.
