@@ -72,8 +72,9 @@ NETWORK_SETTINGS = (
         "queued.max.request.bytes",
         Kind.LONG,
         268435456,
-        "Memory for all requests being received or waiting for their turn; beyond it reading pauses. -1 is no bound, "
-        "which is Kafka's default.",
+        "Memory for all requests being received or waiting for their turn, and for batches that wait for a transaction "
+        "or for the event store. Beyond it reading pauses, and such batches are refused with a retriable error. -1 is "
+        "no bound, which is Kafka's default.",
         at_least(-1),
     ),
     Setting("fetch.max.bytes", Kind.INT, 57671680, "Most bytes in one fetch response.", at_least(1024)),

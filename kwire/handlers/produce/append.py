@@ -6,6 +6,7 @@ request that was decoded or recognised by a template. Nothing else in the Kafka 
 
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum, auto
+from functools import partial
 from typing import Any
 
 from msgspec import Struct
@@ -57,6 +58,7 @@ class PartitionAppend(Struct, eq=False, gc=False):
     # The offsets and the append time.
     appended: Appended = NOT_APPENDED
     log_start_offset: int = -1
+    # The request that waits until the batch has been appended by its transaction or stored by the event store.
     on_settled: Callable[[], None] | None = None
     # The batch has memory of its own instead of the request's.
     is_copy: bool = False
@@ -128,18 +130,19 @@ class PartitionAppend(Struct, eq=False, gc=False):
 
     def wait(self, on_settled: Callable[[], None], timeout_ms: int) -> None:
         """Call `on_settled` once when the outcome is known, which it is not yet."""
-        self.on_settled = on_settled
-        if self.appended is not NOT_APPENDED:
-            self.batch = _NO_BATCH
-            self.partition.on_reached(self.appended.last_offset + 1, self._reached, timeout_ms)
+        if self.appended is NOT_APPENDED:
+            self.on_settled = on_settled
+            return
+        self.batch = _NO_BATCH
+        self.partition.on_reached(self.appended.last_offset + 1, partial(self._reached, on_settled), timeout_ms)
 
-    def _reached(self, error: KafkaError | None) -> None:
+    def _reached(self, on_settled: Callable[[], None], error: KafkaError | None) -> None:
         if error is not None:
             self.fail(error)
-        self.settle()
+        on_settled()
 
     def settle(self) -> None:
-        """Report an outcome that was not known at once, if a request waits for it: with acks=0 none does."""
+        """Report the outcome of a batch that had not been appended, if a request waits: with acks=0 none does."""
         on_settled, self.on_settled = self.on_settled, None
         if on_settled is not None:
             on_settled()

@@ -132,11 +132,12 @@ class TransactionAppends:
             if error is not ErrorCode.NONE:
                 self._refuse(one, self._reported(error), "the partition is not in the transaction")
             elif one.failure is None:
-                is_settled = self._append(one)
-                if is_settled or one.on_settled is None:
+                is_settled, on_settled = self._append(one), one.on_settled
+                if is_settled or on_settled is None:
                     one.settle()
                 else:
-                    one.wait(one.on_settled, left_ms)
+                    one.on_settled = None
+                    one.wait(on_settled, left_ms)
 
     def _refuse(self, append: PartitionAppend, code: ErrorCode, message: str) -> None:
         if append.failure is None:
