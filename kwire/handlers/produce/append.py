@@ -22,7 +22,7 @@ from kwire.handlers.produce.errors import Failure, failure_of
 from kwire.topic_config import TopicSettings
 from kwire.wire.messages.produce import BatchIndexAndErrorMessage, PartitionProduceResponse
 from storage.batch import BatchHeader
-from storage.errors import StorageError
+from storage.errors import DiskFailure, StorageError
 from storage.log import Appended
 
 
@@ -81,7 +81,11 @@ class PartitionAppend(Struct, eq=False, gc=False):
         """
         partition = self.partition
         try:
-            self.appended = appended = partition.append(self.batch, self.header, now_ms, validate)
+            try:
+                self.appended = appended = partition.append(self.batch, self.header, now_ms, validate)
+            except DiskFailure:
+                # A write that failed in part ends its segment. The next one may have room, and takes the end away.
+                self.appended = appended = partition.append(self.batch, self.header, now_ms, validate)
             self.log_start_offset = partition.log_start_offset
         except (KafkaError, StorageError) as error:
             self.fail(error)
