@@ -299,6 +299,20 @@ async def test_full_disk_is_an_error_that_may_be_tried_again(tmp_path: Path, ver
         assert (one.error_code, one.base_offset) == (ErrorCode.NONE, 0)
 
 
+@pytest.mark.parametrize("version", ENDS)
+@in_loop
+async def test_a_write_that_fails_is_tried_a_second_time(tmp_path: Path, version: int) -> None:
+    """The first may have ended its segment in part: the log goes on in the next one, which may have room."""
+    files = FaultyFiles()
+    with QuietNode(tmp_path, files=files) as node:
+        topic = await node.create("t")
+        await produce(node, request(topic, batch()), version)
+        files.fail_next("pwrite", errno.ENOSPC)
+        (one,) = await produce(node, request(topic, batch()), version)
+        assert (one.error_code, one.base_offset) == (ErrorCode.NONE, 1)
+        assert topic.partitions[0].high_watermark == 2
+
+
 @pytest.mark.parametrize("version", BY_NAME[-1:])
 @in_loop
 async def test_error_comes_with_words(node: QuietNode, version: int) -> None:
