@@ -6,10 +6,11 @@ import importlib
 import logging
 import os
 import uuid
+from collections.abc import Awaitable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kwire.broker.batch_validation import ValidationWorker
+from kwire.broker.batch_validation import Validated, ValidationWorker
 from kwire.broker.cleaning import Cleaning
 from kwire.broker.cold_reads import ColdReads
 from kwire.broker.coordinator_log import CoordinatorLog
@@ -60,6 +61,8 @@ from kwire.server.kafka import Shared
 from kwire.server.listener import Door, Sweep
 from kwire.server.stalls import StallProbe
 from kwire.streams.local import LocalLog
+from kwire.topic_config import TopicSettings
+from storage.batch import BatchHeader
 from storage.directories import LogDirectories
 from storage.errors import StorageError
 from storage.files import Files
@@ -413,6 +416,10 @@ class Node:
             leader_epoch = entry.value["starts"] + 1 if entry else 0
             self._configs = DynamicConfigs(self._metastore, self.config)
             self._store.cordoned_dirs = self._configs.config.log.cordoned_dirs
+
+            def validate(batch: memoryview, header: BatchHeader, settings: TopicSettings) -> Awaitable[Validated]:
+                return self._validation.validate(batch, header, settings, clock.now_ms())
+
             topics = Topics(
                 self._metastore,
                 self._store,
@@ -421,7 +428,7 @@ class Node:
                 leader_epoch,
                 self._syncs,
                 self._lanes,
-                partial(LocalLog, self._cold_reads),
+                partial(LocalLog, self._cold_reads, validate),
             )
             await check_folders(topics, self._store, starts_empty=starts_empty)
         except BaseException:

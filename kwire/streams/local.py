@@ -6,8 +6,9 @@ import logging
 from collections.abc import Callable
 
 from kwire.broker.cold_reads import ColdReads
-from kwire.broker.partition import Partition, code_of
-from kwire.errors import ErrorCode, KafkaError, OffsetOutOfRange, as_value
+from kwire.broker.partition import Partition
+from kwire.errors import ErrorCode, KafkaError, OffsetOutOfRange
+from kwire.streams.local_appends import LocalAppends, ValidateElsewhere, as_kafka_error
 from kwire.streams.log import (
     Appended,
     Bounds,
@@ -44,7 +45,7 @@ class _InReadLane(NotReady):
 
     def begin(self, completed: Completed) -> None:
         def end(error: BaseException | None) -> None:
-            completed(_as_kafka_error(error) if isinstance(error, StorageError) else error)
+            completed(as_kafka_error(error) if isinstance(error, StorageError) else error)
 
         self._cold_reads.begin(self._work, end)
 
@@ -52,15 +53,17 @@ class _InReadLane(NotReady):
         try:
             await self._cold_reads.do([self._work])
         except StorageError as error:
-            raise _as_kafka_error(error) from error
+            raise as_kafka_error(error) from error
 
 
 class LocalLog(StreamLog):
     """A partition as a StreamLog. Its log is opened on first use."""
 
-    __slots__ = ("_cold_reads", "_partition", "_watchers", "incarnation", "partition", "topic")
+    __slots__ = ("_appends", "_cold_reads", "_partition", "_watchers", "incarnation", "partition", "topic")
 
-    def __init__(self, cold_reads: ColdReads, partition: Partition, topic_id: bytes) -> None:
+    def __init__(
+        self, cold_reads: ColdReads, validate_elsewhere: ValidateElsewhere, partition: Partition, topic_id: bytes
+    ) -> None:
         self.topic = partition.topic_name
         self.partition = partition.index
         # As Kafka's tools show it.
@@ -68,6 +71,7 @@ class LocalLog(StreamLog):
         self._partition = partition
         self._cold_reads = cold_reads
         self._watchers: set[Watcher] = set()
+        self._appends = LocalAppends(partition, validate_elsewhere)
 
     @property
     def is_gone(self) -> bool:
@@ -95,7 +99,7 @@ class LocalLog(StreamLog):
         try:
             return Bounds(partition.log_start_offset, partition.last_stable_offset, partition.log_end_offset)
         except StorageError as error:
-            raise _as_kafka_error(error) from error
+            raise as_kafka_error(error) from error
 
     @property
     def start_offset(self) -> int:
@@ -110,29 +114,13 @@ class LocalLog(StreamLog):
         try:
             last_ms = self._partition.last_timestamp
         except StorageError as error:
-            raise _as_kafka_error(error) from error
+            raise as_kafka_error(error) from error
         return Usage(self._partition.size_bytes, last_ms if last_ms >= 0 else None)
 
     # --- records
 
     def append(self, batch: memoryview, header: BatchHeader, appended: Appended) -> None:
-        try:
-            stored = self._partition.append(batch, header)
-        except StorageError as error:
-            appended(_as_kafka_error(error))
-            return
-        except KafkaError as error:
-            appended(as_value(error))
-            return
-        except Exception as error:  # of a watcher, for example: the caller has to be answered nevertheless
-            log.exception("records could not be appended to %s-%d", self.topic, self.partition)
-            appended(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{type(error).__name__}: {error}"))
-            return
-        base_offset, end = stored.base_offset, stored.last_offset + 1
-        if self._partition.high_watermark >= end:
-            appended(base_offset)
-        else:
-            self._partition.on_reached(end, lambda error: appended(error or base_offset))
+        self._appends.append(batch, header, appended)
 
     def read(self, offset: int, max_bytes: int, waits: int = 0) -> StreamRead | NotReady:
         partition = self._partition
@@ -158,7 +146,7 @@ class LocalLog(StreamLog):
         except QuarantinedRange as error:
             raise Unreadable(offset, error.end_offset, _DAMAGED) from None
         except StorageError as error:
-            raise _as_kafka_error(error) from error
+            raise as_kafka_error(error) from error
 
     def _end_of_gap(self, offset: int) -> int:
         """Where a reader continues if no batch lies between `offset` and the committed end: compaction left a gap
@@ -177,11 +165,11 @@ class LocalLog(StreamLog):
                 (outcome,) = await self._cold_reads.find([search])
                 is_outdated, start = partition.is_outdated(search), partition.log_start_offset
             except StorageError as error:
-                raise _as_kafka_error(error) from error
+                raise as_kafka_error(error) from error
             if is_outdated:
                 continue
             if isinstance(outcome, StorageError):
-                raise _as_kafka_error(outcome) from outcome
+                raise as_kafka_error(outcome) from outcome
             return partition.last_stable_offset if outcome is None else max(outcome.offset, start)
         raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, "the log was rewritten while it was searched, try again")
 
@@ -205,7 +193,3 @@ class LocalLog(StreamLog):
         for watcher in tuple(watchers):
             if watcher in watchers:
                 watcher(self)
-
-
-def _as_kafka_error(error: StorageError) -> KafkaError:
-    return KafkaError(code_of(error), str(error))

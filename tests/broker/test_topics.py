@@ -21,6 +21,7 @@ from storage.errors import StorageError
 from storage.format import CREATE_TIME, LOG_APPEND_TIME
 from storage.log_deletion import LogDeletion
 from tests.support.batches import make_batch
+from tests.support.events import validate_now
 from tests.support.faulty_files import FaultyFiles
 from tests.support.node import QuietNode, SyncAtOnce, in_loop
 from tests.support.partition_log import log_of
@@ -452,7 +453,7 @@ async def test_stored_setting_that_cannot_be_is_named_at_the_start(node: QuietNo
             1,
             SyncAtOnce(node.files),
             node.lanes,
-            partial(LocalLog, node.cold_reads),
+            partial(LocalLog, node.cold_reads, validate_now),
         )
 
 

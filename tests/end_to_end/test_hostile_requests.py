@@ -39,6 +39,8 @@ BLOCKED_S = 3.0
 JOIN_VERSION = 3
 GROUP_MAX_SIZE_REACHED = 81
 MIB = 1024 * 1024
+# Of one member: nearly as much as it may have, in a request that is not large.
+MEMBER_METADATA_BYTES = MIB - 1024
 
 LARGE = [
     (LIST_OFFSETS, ("topics", "partitions")),
@@ -129,7 +131,7 @@ def joined(connection: RawConnection) -> JoinGroupResponse:
 
 def test_metadata_of_group_members_is_held_up_to_a_bound(server: KwireProcess) -> None:
     """The first member does not come back, so every other join waits, and what it says is held as long."""
-    large = join_frame("greedy", bytes(MIB - len("range")))
+    large = join_frame("greedy", bytes(MEMBER_METADATA_BYTES))
     with ExitStack() as stack:
         first, *members, last, much = [
             stack.enter_context(RawConnection(server.kafka_address, ANSWER_TIMEOUT_S)) for _ in range(3 + 16)
@@ -161,7 +163,7 @@ def test_joins_of_one_connection_are_not_all_held(server: KwireProcess) -> None:
         before = server.anonymous_memory_bytes()
         second.socket.settimeout(BLOCKED_S)
         with pytest.raises(TimeoutError):
-            second.socket.sendall(300 * join_frame("one-connection", bytes(MIB - len("range"))))
+            second.socket.sendall(300 * join_frame("one-connection", bytes(MEMBER_METADATA_BYTES)))
         assert server.anonymous_memory_bytes() - before < 100 * MIB
 
 

@@ -18,7 +18,8 @@ WRITERS = {
     "kwire/broker/store/committing.py": "the journal of the event store",
     "kwire/broker/events/publishing.py": "events of rooms and topics over HTTP",
     "kwire/broker/webhooks/state_log.py": "state of webhooks",
-    "kwire/streams/local.py": "events of a stream",
+    "kwire/streams/local.py": "events of a stream, to its appends",
+    "kwire/streams/local_appends.py": "the same, to the partition",
     "kwire/web/proxy/produce.py": "records over REST",
 }
 

@@ -10,7 +10,7 @@ from kwire.disk_lanes import DiskLanes, LaneClosed
 from kwire.errors import ErrorCode, KafkaError
 from kwire.streams.local import LocalLog
 from storage.errors import StorageError
-from tests.support.events import TOPIC_ID, lone_partition
+from tests.support.events import TOPIC_ID, lone_partition, validate_now
 from tests.support.node import QuietNode, in_loop
 
 
@@ -21,7 +21,7 @@ def fail() -> None:
 @in_loop
 async def test_an_error_of_the_disk_is_reported_as_a_kafka_error(tmp_path: Path) -> None:
     lanes = DiskLanes()
-    log = LocalLog(ColdReads(lanes.read), lone_partition(tmp_path), TOPIC_ID)
+    log = LocalLog(ColdReads(lanes.read), validate_now, lone_partition(tmp_path), TOPIC_ID)
     with pytest.raises(KafkaError) as caught:
         await log.in_thread(fail).wait()
     assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
@@ -46,7 +46,7 @@ async def test_the_loop_gets_a_turn_after_each_log_that_is_opened(tmp_path: Path
 async def test_a_reader_that_waits_does_not_outlive_the_read_lane(tmp_path: Path) -> None:
     lanes = DiskLanes()
     cold_reads = ColdReads(lanes.read)
-    log = LocalLog(cold_reads, lone_partition(tmp_path), TOPIC_ID)
+    log = LocalLog(cold_reads, validate_now, lone_partition(tmp_path), TOPIC_ID)
     cold_reads.close()
     with pytest.raises(LaneClosed):
         await log.in_thread(lambda: None).wait()

@@ -33,7 +33,7 @@ from storage.segment import LogSegment
 from storage.syncing import sync_all
 from tests.support.clock import ManualClock
 from tests.support.event_store import all_events, events_of
-from tests.support.events import ReadsHere
+from tests.support.events import ReadsHere, validate_now
 from tests.support.partition_log import log_of
 from tests.support.simulated_disk import Crashed, SimulatedDisk, SimulatedFiles
 
@@ -174,7 +174,7 @@ class EventWorld:
             self.life,
             self.syncs,
             self.lanes,
-            partial(LocalLog, ReadsHere()),
+            partial(LocalLog, ReadsHere(), validate_now),
         )
         check = self.store.check(self.topics.catalogue.folder_ids(), self.topics.deletion_notes.all())
         assert not check.report.unknown

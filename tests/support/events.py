@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from kwire.broker.batch_validation import Validated, validate
 from kwire.broker.cold_reads import ColdReads
 from kwire.broker.events.event import Event, NewEvent
 from kwire.broker.events.publishing import Outcome, Published, Publisher
@@ -12,8 +13,8 @@ from kwire.config import load
 from kwire.disk_lanes import DiskLanes
 from kwire.streams.local import LocalLog
 from kwire.streams.log import NotReady, StreamLog
-from kwire.topic_config import settings_for
-from storage.batch import check_batch
+from kwire.topic_config import TopicSettings, settings_for
+from storage.batch import BatchHeader, check_batch
 from storage.files import Files
 from storage.settings import LogSettings
 from storage.syncing import sync_all
@@ -88,9 +89,14 @@ class ReadsHere(ColdReads):
             warm_up()
 
 
+async def validate_now(batch: memoryview, header: BatchHeader, settings: TopicSettings) -> Validated:
+    """A worker process, replaced by the caller itself."""
+    return validate(batch, header, settings, 0)
+
+
 def stream_of(partition: Partition, cold_reads: ColdReads | None = None) -> StreamLog:
     """The log of a partition; another object at each call."""
-    return LocalLog(cold_reads or ReadsHere(), partition, TOPIC_ID)
+    return LocalLog(cold_reads or ReadsHere(), validate_now, partition, TOPIC_ID)
 
 
 class Turns:

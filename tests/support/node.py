@@ -53,6 +53,7 @@ from kwire.handlers.context import Context, Held, NodeFacts, Services
 from kwire.metastore import EmbeddedMetaStore
 from kwire.node import Node
 from kwire.streams.local import LocalLog
+from kwire.topic_config import TopicSettings
 from kwire.wire.codec import decode_message, encode_message
 from kwire.wire.frame import FrameReader, ReceiveMemory
 from kwire.wire.schema import Api, message_of
@@ -180,6 +181,11 @@ class QuietNode:
     ) -> None:
         self.close()
 
+    def _validated(
+        self, batch: memoryview, header: BatchHeader, settings: TopicSettings
+    ) -> Awaitable[tuple[memoryview, BatchHeader]]:
+        return self.services.validation.validate(batch, header, settings, self.clock.now_ms())
+
     def _open(self) -> None:
         self.store = LogDirectories([str(path) for path in self.config.log.data_dirs], self.files, run_now)
         self.store.lock()
@@ -196,7 +202,7 @@ class QuietNode:
             self._starts,
             self._syncs,
             self.lanes,
-            partial(LocalLog, self.cold_reads),
+            partial(LocalLog, self.cold_reads, self._validated),
         )
         self.configs.listen(self.topics.reconfigure)
         self.definitions = GroupDefinitions(self.metastore)
