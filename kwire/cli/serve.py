@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from kwire.cli.log_format import WithoutNeedlessTracebacks
 from kwire.config import Config, InvalidConfig, load
+from kwire.server.free_memory import bound_heap
 from kwire.server.garbage import bound_collections
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ def run(options: argparse.Namespace) -> int:
     _raise_descriptor_limit(config)
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     bound_collections()
+    bound_heap()
     import uvloop
 
     return uvloop.run(_serve(config))

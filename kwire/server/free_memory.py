@@ -2,17 +2,36 @@
 
 Large requests, bodies and answers come and go in pieces of all sizes, so glibc's heap keeps most of what a burst of
 them took. After a burst it is asked to return the free pages, in a thread: that takes some milliseconds.
+
+Pieces of megabytes are mapped and unmapped one by one (`bound_heap`). By default glibc raises the size from which it
+does so to the largest piece that was ever freed, and each thread that decompresses batches would keep such a piece.
 """
 
 import asyncio
 import ctypes
 from collections.abc import Callable
 
+# glibc's names for what `mallopt` sets.
+M_TRIM_THRESHOLD = -1
+M_MMAP_THRESHOLD = -3
+# Pieces from this size on are mapped, and free bytes at the end of the heap beyond the other are returned at once.
+MAPPED_BYTES_MIN = 4 * 1024 * 1024
+HEAP_END_BYTES_MAX = 16 * 1024 * 1024
 CHECK_SECONDS = 5.0
 # Bytes that were held and given back between two checks; less is not worth it.
 BURST_BYTES = 16 * 1024 * 1024
 # Checks after a burst at which the heap is trimmed: connections that lasted longer leave free pages as well.
 CHECKS_AFTER_BURST = 8
+
+
+def bound_heap() -> None:
+    """For the whole process, for good. Without effect where there is no glibc."""
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):
+        return
+    mallopt(M_MMAP_THRESHOLD, MAPPED_BYTES_MIN)
+    mallopt(M_TRIM_THRESHOLD, HEAP_END_BYTES_MAX)
 
 
 class FreeMemory:
