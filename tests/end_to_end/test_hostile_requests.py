@@ -140,7 +140,7 @@ def test_metadata_of_group_members_is_held_up_to_a_bound(server: KwireProcess) -
         assert joined(first).error_code == NONE
         for one in members:
             one.send_bytes(large)
-        wait_until(lambda: member_count(server, "greedy") == 16, "as many members as fit beside the first are in")
+        wait_until(lambda: member_count(server, "greedy") == 17, "the first member, and as many large ones as fit")
         last.send_bytes(large)
         assert joined(last).error_code == GROUP_MAX_SIZE_REACHED
         much.send_bytes(join_frame("other", bytes(MIB)))
