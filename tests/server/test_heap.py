@@ -3,8 +3,6 @@
 import subprocess
 import sys
 
-import pytest
-
 MIB = 1024 * 1024
 THREADS = 4
 PIECE_BYTES = 30 * MIB
@@ -43,6 +41,5 @@ def kept_bytes(how: str) -> int:
     return int(done.stdout)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="tells how much memory a process has")
 def test_large_pieces_return_to_the_system() -> None:
     assert kept_bytes("bounded") < 10 * MIB
