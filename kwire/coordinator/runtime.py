@@ -111,7 +111,7 @@ class _Decision(NamedTuple):
     result: Result
 
 
-# Who waits for an answer, the command, and the answer.
+# The callback for the answer, the command, and the answer.
 _Answer = tuple[Callable[[Any], None], Command[Any], Any]
 
 
@@ -435,7 +435,7 @@ class CoordinatorRuntime(Generic[M]):
         try:
             shard.end_offset = self._log.append(shard.index, records, moment.wall_ms)
         except (StorageError, KafkaError, LookupError):
-            # The batch may be too large although its parts are not. If it is the disk, each of them is told.
+            # The batch may be too large although its parts are not. If the disk failed, each command gets the error.
             return False
         replies: list[Reply] = []
         for _, result in decisions:

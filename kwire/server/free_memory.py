@@ -25,7 +25,7 @@ CHECKS_AFTER_BURST = 8
 
 
 def bound_heap() -> None:
-    """For the whole process, for good. Without effect where there is no glibc."""
+    """Set the limits for the whole process. On systems without glibc this does nothing."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):
@@ -35,7 +35,7 @@ def bound_heap() -> None:
 
 
 class FreeMemory:
-    """Trims the heap after bursts. Does nothing where there is no glibc."""
+    """Trims the heap after bursts. On systems without glibc it does nothing."""
 
     def __init__(self) -> None:
         self._sources: list[Callable[[], int]] = []

@@ -22,7 +22,7 @@ _MIDDLE_PER_FULL: Final = 3
 
 
 def bound_collections() -> None:
-    """For the whole process, for good."""
+    """Install the bound for the whole process."""
     gc.callbacks.append(BoundedCollections())
     gc.set_threshold(*gc.get_threshold()[:2], _MIDDLE_PER_FULL)
 

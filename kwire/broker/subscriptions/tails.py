@@ -1,4 +1,4 @@
-"""The tail of a log: what is new is decoded once, and everybody who has read everything before gets it at once.
+"""The tail of a log: new events are decoded once and go to all subscribers that have read everything before them.
 
 A tail exists while somebody subscribes. Those who are `ready` stand at its head and get the next portion from it; those
 who are `blocked` are live too, but their sinks took nothing, so they are behind. Everybody else reads history by

@@ -62,7 +62,7 @@ class Gap(NamedTuple):
 
 
 class Lane:
-    """One webhook in one topic. `log` is None while there is no such topic, or it cannot be read."""
+    """One webhook in one topic. `log` is None while the topic does not exist or cannot be read."""
 
     __slots__ = ("consumer", "is_gone", "is_reading", "log", "reader", "timer", "topic", "workers")
 
