@@ -15,8 +15,9 @@ from kwire.broker.internal_records import (
     TransactionEnd,
 )
 from kwire.broker.partition import OnReached, Partition
-from kwire.broker.topics import Topics
+from kwire.broker.topics import Topic, Topics
 from storage.batch import BatchHeader, Record, build_batch, is_intact, parse_header, read_records
+from storage.batch_writing import batch_of_tails, record_tail
 from storage.errors import DamagedLog, QuarantinedRange
 from storage.format import ABORT, COMMIT
 from storage.markers import control_type
@@ -33,34 +34,38 @@ class CoordinatorLog:
         self._topics = topics
         self._topic_name = topic_name
         self._cold_reads = cold_reads
+        # The topic, as long as no topic has been deleted since it was looked up.
+        self._topic: Topic | None = None
+        self._deletion_count = 0
 
     def append(self, shard: int, records: Sequence[KeyValue], now_ms: int) -> int:
         """Append all records as one batch, through the same door as everybody; the offset behind them."""
-        return self._append(shard, build_batch([Record(key, value, now_ms) for key, value in records]), now_ms)
+        batch, header = batch_of_tails([record_tail(key, value, 0, b"") for key, value in records], now_ms)
+        return self._append(shard, batch, header, now_ms)
 
     def append_pending(self, shard: int, transaction: Transaction, records: Sequence[KeyValue], now_ms: int) -> int:
         """The same as part of a producer's transaction.
 
         The batch has no sequence: a producer counts what it sends, and not what is written here on its behalf.
         """
-        batch = build_batch(
-            [Record(key, value, now_ms) for key, value in records],
-            producer_id=transaction.producer_id,
-            producer_epoch=transaction.producer_epoch,
-            is_transactional=True,
+        batch = memoryview(
+            build_batch(
+                [Record(key, value, now_ms) for key, value in records],
+                producer_id=transaction.producer_id,
+                producer_epoch=transaction.producer_epoch,
+                is_transactional=True,
+            )
         )
-        return self._append(shard, batch, now_ms)
+        return self._append(shard, batch, parse_header(batch), now_ms)
 
     def append_marker(self, shard: int, transaction: Transaction, coordinator_epoch: int, is_commit: bool) -> int:
         """Append the end of a producer's transaction; the offset behind it."""
         partition = self._partition(shard)
         return partition.append_marker(*transaction, coordinator_epoch, is_commit).last_offset + 1
 
-    def _append(self, shard: int, batch: bytearray, now_ms: int) -> int:
-        view = memoryview(batch)
-        # It was made here just now: a client's batch would have to be checked, and must have a sequence.
-        header = parse_header(view)
-        return self._partition(shard).append(view, header, now_ms, in_codec_of_topic).last_offset + 1
+    def _append(self, shard: int, batch: memoryview, header: BatchHeader, now_ms: int) -> int:
+        # The batch was built here: a client's batch would have to be checked, and must have a sequence.
+        return self._partition(shard).append(batch, header, now_ms, in_codec_of_topic).last_offset + 1
 
     def on_committed(self, shard: int, offset: int, call: OnReached) -> None:
         self._partition(shard).on_reached(offset, call)
@@ -120,7 +125,10 @@ class CoordinatorLog:
         )
 
     def _partition(self, shard: int) -> Partition:
-        topic = self._topics.get(self._topic_name)
+        topic = self._topic
+        if topic is None or self._deletion_count != self._topics.deletion_count:
+            self._deletion_count = self._topics.deletion_count
+            topic = self._topic = self._topics.get(self._topic_name)
         partition = topic.partition(shard) if topic else None
         if partition is None:
             raise LookupError(f"{self._topic_name}-{shard} does not exist")

@@ -107,7 +107,7 @@ HANDLERS: dict[int, Handler] = {
         Handler(FETCH, fetch.handle),
         Handler(LIST_OFFSETS, list_offsets.handle),
         Handler(METADATA, metadata.handle),
-        Handler(OFFSET_COMMIT, offset_commit.handle),
+        Handler(OFFSET_COMMIT, offset_commit.handle, offset_commit.RepeatedOffsetCommit),
         Handler(OFFSET_FETCH, offset_fetch.handle),
         Handler(FIND_COORDINATOR, find_coordinator.handle),
         Handler(JOIN_GROUP, join_group.handle),

@@ -116,25 +116,26 @@ class Context:
 class LaterFrame:
     """The frame of an answer that comes later, by a callback: a future or a task would cost several times as much."""
 
-    __slots__ = ("_call", "_frame")
+    __slots__ = ("_call", "frame")
 
     def __init__(self) -> None:
-        self._frame: bytes | None = None
+        # The answer, once it is there.
+        self.frame: bytes | None = None
         self._call: Callable[[bytes], None] | None = None
 
     def complete(self, frame: bytes) -> None:
         """The answer is there; called once."""
         if self._call is None:
-            self._frame = frame
+            self.frame = frame
         else:
             self._call(frame)
 
     def on_complete(self, call: Callable[[bytes], None]) -> None:
         """Call once with the frame; at once if it is there."""
-        if self._frame is None:
+        if self.frame is None:
             self._call = call
         else:
-            call(self._frame)
+            call(self.frame)
 
 
 class Held(NamedTuple):
@@ -148,7 +149,7 @@ class Held(NamedTuple):
 
 
 class Shortcut(Protocol):
-    """A connection's quick way for requests that are like one before: `produce/template.py`."""
+    """A connection's quick way for requests that are like one before: `template.py` of Produce and of OffsetCommit."""
 
     def answer(self, frame: memoryview) -> bytes | LaterFrame | None:
         """The frame of the answer, now or later. None: the request has to be decoded, and nothing has been done."""

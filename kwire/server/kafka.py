@@ -152,7 +152,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         # The ordered phase of that request goes on, and uses the memory in which it arrived.
         self._is_held = False
         self._outgoing: list[Buffer] = []
-        # At most one API has a shortcut; it opens when that API has been used.
+        # That of the last API with a shortcut that was used.
         self._shortcut: Shortcut | None = None
         self._shortcut_latency = _NO_LATENCY
         self._unanswered: set[asyncio.Future[Any]] = set()
@@ -348,15 +348,15 @@ class KafkaConnection(asyncio.BufferedProtocol):
         turn = Turn()
         self._machine.wait(turn)
         if isinstance(answer, LaterFrame):
-            answer.on_complete(partial(self._send_framed, turn, self.active_at))
+            answer.on_complete(partial(self._send_framed, turn, self._shortcut_latency, self.active_at))
         else:
             self._shortcut_latency.observe(perf_counter() - self.active_at)
             turn.answer = [answer]
 
-    def _send_framed(self, turn: Turn, began: float, frame: bytes) -> None:
+    def _send_framed(self, turn: Turn, latency: Latency, began: float, frame: bytes) -> None:
         """The answer to a request that took the shortcut has come later."""
         if not self._transport.is_closing():
-            self._send_on(self._machine.answer_framed(turn, [frame]), self._shortcut_latency, began)
+            self._send_on(self._machine.answer_framed(turn, [frame]), latency, began)
 
     def _handle(self, request: Request, frame: memoryview) -> list[Buffer]:
         shared = self._shared
@@ -380,7 +380,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             return []
         is_later = type(answer) is not route.response and answer is not None
         if route.shortcut is not None and answer is not None:
-            if self._shortcut is None:
+            if self._shortcut is None or self._shortcut_latency is not route.latency:
                 self._shortcut, self._shortcut_latency = route.shortcut(), route.latency
             self._shortcut.learn(context, frame, decoded, None if is_later else answer)
         if is_later:

@@ -5,6 +5,7 @@ group are in `consumer/records.py`. Other types are left alone.
 """
 
 import struct
+from functools import lru_cache
 from typing import TypeVar
 
 from msgspec import Struct
@@ -39,6 +40,10 @@ GROUP_METADATA = 2
 OFFSET_COMMIT_VALUE_VERSION = 4
 OFFSET_COMMIT_VALUE_VERSION_WITH_EXPIRY = 1
 GROUP_METADATA_VALUE_VERSION = 3
+
+# Keys of committed offsets that are remembered, unless their names are longer than this.
+REMEMBERED_KEYS_MAX = 10_000
+REMEMBERED_NAME_CHARACTERS_MAX = 256
 
 V = TypeVar("V")
 
@@ -90,14 +95,11 @@ def encode_committed_offset(
     Every commit of every consumer writes one, so it is written out here, which takes a third of the time; a property
     test keeps the two equal.
     """
-    group, name, text = group_id.encode(), topic.encode(), metadata.encode()
-    key = (
-        _pack_type_and_length(OFFSET_COMMIT, len(group))
-        + group
-        + _pack_length(len(name))
-        + name
-        + _pack_partition(partition)
-    )
+    if len(group_id) + len(topic) <= REMEMBERED_NAME_CHARACTERS_MAX:
+        key = _remembered_key(group_id, topic, partition)
+    else:
+        key = _committed_offset_key(group_id, topic, partition)
+    text = metadata.encode()
     value = (
         _pack_position(OFFSET_COMMIT_VALUE_VERSION, offset, leader_epoch)
         + encode_uvarint(len(text) + 1)
@@ -106,6 +108,20 @@ def encode_committed_offset(
         + (_NO_TAGS if topic_id == ZERO_UUID else _TOPIC_ID_TAG + topic_id)
     )
     return key, value
+
+
+def _committed_offset_key(group_id: str, topic: str, partition: int) -> bytes:
+    group, name = group_id.encode(), topic.encode()
+    return (
+        _pack_type_and_length(OFFSET_COMMIT, len(group))
+        + group
+        + _pack_length(len(name))
+        + name
+        + _pack_partition(partition)
+    )
+
+
+_remembered_key = lru_cache(REMEMBERED_KEYS_MAX)(_committed_offset_key)
 
 
 def encode_group_metadata(group_id: str, value: GroupMetadataValue | None) -> KeyValue:

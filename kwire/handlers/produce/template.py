@@ -225,7 +225,7 @@ class _LaterAnswer(LaterFrame):
     __slots__ = ("_appends", "_correlation_id", "_template")
 
     def __init__(self, template: Template, correlation_id: int, appends: Sequence[PartitionAppend]) -> None:
-        self._frame = None
+        self.frame = None
         self._call = None
         self._template = template
         self._correlation_id = correlation_id

@@ -24,12 +24,13 @@ from kwire.wire.messages.offset_commit import (
 )
 
 FIRST_VERSION_OF_NOT_FOUND = 9
+FIRST_VERSION_OF_TOPIC_IDS = 10
 
 API = CommitApi(
     OffsetCommitResponse,
     OffsetCommitResponseTopic,
     OffsetCommitResponsePartition,
-    first_version_of_topic_ids=10,
+    first_version_of_topic_ids=FIRST_VERSION_OF_TOPIC_IDS,
 )
 
 R = TypeVar("R")
