@@ -1,10 +1,12 @@
 """The pytest plugins of tests/support, each in a pytest run of its own over a few small tests."""
 
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from tests.support import distribution, durations, effort, needs
+from tests.support.simulated_workers import SimulatedRun
 
 pytest_plugins = ["pytester"]
 
@@ -23,6 +25,8 @@ markers =
     needs_kcat: needs kcat
 """
 RUN_TIMEOUT_S = 60.0
+CRASHING = "import os\n\ndef test_before(): pass\n\ndef test_crash(): os._exit(3)\n\ndef test_after(): pass\n"
+SIMULATED_RUNS = effort.repetitions(quick=300, full=3000)
 
 
 @pytest.fixture
@@ -148,14 +152,59 @@ def test_run_ends_and_names_the_test_when_a_worker_crashes(run: pytest.Pytester,
     passing = "import pytest\n\n@pytest.mark.parametrize('number', range(6))\ndef test_it(number): pass\n"
     files = {f"test_passing_{number}": passing for number in range(4)}
     for number in range(crashing):
-        files[f"test_crash_{number}"] = (
-            "import os\n\ndef test_before(): pass\n\ndef test_crash(): os._exit(3)\n\ndef test_after(): pass\n"
-        )
+        files[f"test_crash_{number}"] = CRASHING
     run.makepyfile(**files)
     result = result_of(run, "-n", "2", "--dist", "loadgroup")
     result.assert_outcomes(passed=24 + 2 * crashing, failed=crashing)
     for number in range(crashing):
         result.stdout.fnmatch_lines([f"*crashed while running 'test_crash_{number}.py::test_crash'*"])
+
+
+def test_worker_that_has_crashed_before_it_is_sent_work_is_replaced(run: pytest.Pytester) -> None:
+    """The pipe to the worker breaks before xdist reports the crash."""
+    run.makeconftest(
+        """
+        def pytest_configure_node(node):
+            send, sent = node.send_runtest_some, []
+
+            def send_after_the_crash(indices):
+                # Both first workers begin with a file that crashes, and get more when its first test has passed.
+                if sent and node.gateway.id in ("gw0", "gw1"):
+                    node.gateway._io.popen.wait()
+                sent.append(indices)
+                send(indices)
+
+            node.send_runtest_some = send_after_the_crash
+        """
+    )
+    run.makepyfile(test_a=CRASHING, test_b=CRASHING, test_c="def test_it(): pass", test_d="def test_it(): pass")
+    result = result_of(run, "-n", "2", "--dist", "loadgroup")
+    result.assert_outcomes(passed=6, failed=2)
+    for name in ("a", "b"):
+        result.stdout.fnmatch_lines([f"*crashed while running 'test_{name}.py::test_crash'*"])
+
+
+@pytest.mark.parametrize("kill_chance", [0.0, 0.02])
+def test_every_test_ends_once_whenever_workers_crash(run: pytest.Pytester, kill_chance: float) -> None:
+    config = run.parseconfig("-pxdist", f"-p{distribution.__name__}", "--tx=2*popen", "--dist=loadgroup")
+    for seed in range(SIMULATED_RUNS):
+        check_simulated_run(config, seed, kill_chance)
+
+
+def check_simulated_run(config: pytest.Config, seed: int, kill_chance: float) -> None:
+    random = Random(seed)
+    tests = [
+        f"test_{file}.py::test_{number}_{random.choice(['pass', 'pass', 'crash'])}"
+        for file in range(random.randint(1, 6))
+        for number in range(random.randint(1, 5))
+    ]
+    simulated = SimulatedRun(config, random, tests, kill_chance)
+    simulated.play()
+    assert sorted(simulated.passed + simulated.crashed) == sorted(tests)
+    assert len(simulated.started) == len(set(simulated.started))
+    assert set(simulated.crashed) & set(simulated.started) == set(simulated.interrupted)
+    # Only a worker that is killed between two tests is reported with one that has not started.
+    assert kill_chance > 0.0 or set(simulated.crashed) <= set(simulated.started)
 
 
 def test_folders_of_long_tests_begin_first(run: pytest.Pytester) -> None:

@@ -4,6 +4,7 @@ All tests of a file run in one worker, because they share fixtures. Tests marked
 files: those that share something expensive, such as the Java process of Spark.
 """
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -51,6 +52,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> "LoadGroupSc
 
         def remove_node(self, node: Any) -> str | None:
             """Take back what a worker did not finish; return the test that it crashed in, which is not run again."""
+            if self.collection is None:
+                # The distribution begins when there are as many collections as workers. This one no longer counts,
+                # because the replacement cannot be sent work before it has collected the tests itself.
+                self.registered_collections.pop(node, None)
             unfinished = {scope: unit for scope, unit in self.assigned_work.pop(node).items() if not all(unit.values())}
             if not unfinished:
                 return None
@@ -61,6 +66,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> "LoadGroupSc
             for other in self.assigned_work:
                 self._reschedule(other)
             return crashed
+
+        def _assign_work_unit(self, node: Any) -> None:
+            """Send the worker the next unit of work; `remove_node` takes it back if the worker has crashed."""
+            # A crash breaks the pipe to the worker before xdist reports the crash, and an error here ends the run.
+            with suppress(OSError):
+                super()._assign_work_unit(node)
 
         def _reschedule(self, node: Any) -> None:
             """Give the worker enough to do: it starts a test only if it knows the next one or that there is none."""
