@@ -24,9 +24,9 @@ log = logging.getLogger("kwire.disk")
 # Reserving the next space of a segment file: quick, and an append needs it soon. Refused: the append extends the file.
 ALLOCATE_THREADS = 1
 ALLOCATE_QUEUE_MAX = 10_000
-# Sync rounds, of which one runs at a time.
+# Sync rounds, of which one runs at a time, and the ends of syncs that failed in the kernel, at most eight of a round.
 SYNC_THREADS = 1
-SYNC_QUEUE_MAX = 1
+SYNC_QUEUE_MAX = 10
 # Seals, checkpoints and new log starts. Refused: the log tries again at its next maintenance pass.
 SETTLE_THREADS = 2
 SETTLE_QUEUE_MAX = 10_000

@@ -408,7 +408,11 @@ class Node:
         starts_empty = self.config.log.starts_empty
         self._metastore = open_metastore(self._store, self._files, self._lanes, starts_empty=starts_empty)
         self._syncs = SyncRounds(
-            self._files, self._store.data_dirs, self._lanes.sync, lambda: tuple(topics.open_partitions)
+            self._files,
+            self._store.data_dirs,
+            self._lanes.sync,
+            lambda: tuple(topics.open_partitions),
+            self._files.kernel_syncs(),
         )
         try:
             entry = self._metastore.get(NODE_KEY)

@@ -14,7 +14,10 @@ import re
 import stat
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from storage.kernel_syncs import KernelSyncs
 
 BytesLike = bytes | bytearray | memoryview
 
@@ -197,6 +200,17 @@ class Files:
     def fdatasync(self, fd: int) -> None:
         os.fdatasync(fd)
 
+    def kernel_syncs(self) -> KernelSyncs | None:
+        """Syncs that need no thread. None where the system has none, or ``fdatasync`` has been replaced by another."""
+        if type(self).fdatasync is not _FDATASYNC:
+            return None
+        from storage.kernel_syncs import KernelSyncs  # loads ctypes
+
+        try:
+            return KernelSyncs()
+        except OSError:
+            return None
+
     def open_dir(self, path: str) -> int:
         """A descriptor for :meth:`fsync_dir`, taken before the work that must not end without a sync."""
         return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -324,3 +338,6 @@ class Files:
                 return file.read(4096)
         except OSError:
             return b""
+
+
+_FDATASYNC: Final = Files.fdatasync

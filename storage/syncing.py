@@ -71,12 +71,33 @@ class SyncGate:
             except FileNotFoundError:
                 raise  # the folder was deleted meanwhile: nothing was synced and nothing is lost
             except OSError as error:
-                failure = failed_sync(what, error)
-                if isinstance(failure, StorageFailed):
-                    self.shut(failure)
-                raise failure from error
+                raise self._failed(what, error) from error
             if self.failure is not None:  # shut meanwhile: what was lost may have been reported there, and not here
                 raise copy(self.failure)
+
+    def enter(self) -> bool:
+        """Begin a sync that ends with :meth:`leave`; False if another one is under way, or one has failed.
+
+        For syncs that the kernel does while no thread waits for them. This does not wait either.
+        """
+        if self.failure is not None:
+            return False
+        return self._lock.acquire(blocking=False)
+
+    def leave(self, what: str, error: OSError | None) -> DiskFailure | None:
+        """The end of a sync after :meth:`enter`, and the ``error`` of it; what :meth:`sync` would raise."""
+        try:
+            if error is not None:
+                return self._failed(what, error)
+            return None if self.failure is None else copy(self.failure)
+        finally:
+            self._lock.release()
+
+    def _failed(self, what: str, error: OSError) -> DiskFailure:
+        failure = failed_sync(what, error)
+        if isinstance(failure, StorageFailed):
+            self.shut(failure)
+        return failure
 
     def check(self) -> None:
         """Raise if any sync has failed that began before this call."""
@@ -97,7 +118,7 @@ class LogSync:
     """What one log needs to be synced so that everything below ``end_offset`` is durable.
 
     Log's thread: taken by :meth:`storage.log.Log.begin_sync`; later exactly one of :meth:`finish` and :meth:`fail`.
-    In between :meth:`run`, or :func:`sync_each` for many, in any thread.
+    In between :meth:`run`, or :func:`sync_each` for many, in any thread; or :meth:`begin` and :meth:`end`.
     """
 
     __slots__ = (
@@ -159,6 +180,29 @@ class LogSync:
             self._meet_missing(error)
         except OSError as error:
             raise self._failed(error) from error
+        finally:
+            self.close()
+
+    def begin(self) -> list[int] | None:
+        """Instead of :meth:`run`, if the kernel syncs the descriptors that this returns; then :meth:`end` follows.
+
+        None: there is more to do than to sync segments, or another sync of this log is under way.
+        """
+        if self.names_made or self.notes or not self._log.gate.enter():
+            return None
+        return [fd for _, _, fd in self.dirty]
+
+    def give_up(self) -> None:
+        """The kernel does not sync them after all: :meth:`run` may follow."""
+        self._log.gate.leave("", None)
+
+    def end(self, error: OSError | None) -> DiskFailure | None:
+        """The kernel has synced the descriptors, with ``error``; what :meth:`run` would raise.
+
+        With an error this may wait for the disk, and belongs in a thread.
+        """
+        try:
+            return self._log.gate.leave(f"sync {self._log.directory}", error)
         finally:
             self.close()
 

@@ -14,9 +14,9 @@ import socket
 import sys
 import time
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from itertools import cycle
+from itertools import cycle, repeat
 
 from benchmark.histogram import Latencies
 from benchmark.wire import ProduceCall, RepeatedCall, WireError, connect, read_frame, record_batch
@@ -51,28 +51,48 @@ def generate(
     return drive_for(address, calls, connections, seconds)
 
 
-def drive_for(address: tuple[str, int], calls: Sequence[RepeatedCall], connections: int, seconds: float) -> Load:
-    """The calls take turns, whichever connection is free; their answers are of one size."""
+def drive_for(
+    address: tuple[str, int],
+    calls: Sequence[RepeatedCall],
+    connections: int,
+    seconds: float,
+    *,
+    has_own_calls: bool = False,
+) -> Load:
+    """The calls take turns, whichever connection is free; their answers are of one size.
+
+    With `has_own_calls` each connection repeats one of the calls, as clients do of which each has a connection.
+    """
+    frames = [call.frame for call in calls]
+    all_in_turn = cycle(frames)
+    frames_by_connection = [repeat(frames[one]) if has_own_calls else all_in_turn for one in range(connections)]
     sockets = [connect(address, SILENCE_SECONDS) for _ in range(connections)]
     samples_ns = array("q")
     gc.disable()
     cpu_before, started = time.process_time(), time.perf_counter()
-    drive(calls, sockets, time.perf_counter_ns() + int(seconds * 1e9), samples_ns)
+    drive(calls[0], frames_by_connection, sockets, time.perf_counter_ns() + int(seconds * 1e9), samples_ns)
     elapsed, cpu = time.perf_counter() - started, time.process_time() - cpu_before
     for connection in sockets:
         connection.close()
     return Load(len(samples_ns), elapsed, cpu, Latencies.of(samples_ns).encode())
 
 
-def drive(calls: Sequence[RepeatedCall], sockets: list[socket.socket], end_ns: int, samples_ns: "array[int]") -> None:
+def drive(
+    call: RepeatedCall,
+    frames_by_connection: Sequence[Iterator[bytes]],
+    sockets: list[socket.socket],
+    end_ns: int,
+    samples_ns: "array[int]",
+) -> None:
     """The measured loop: every name is local and an answer is only compared, so that the server stays the limit."""
-    call = calls[0]
     reply_size, error_at, error_end = call.reply_size, call.error_at, call.error_at + 2
     clock, record, epoll = time.perf_counter_ns, samples_ns.append, select.epoll()
-    frames = cycle([one.frame for one in calls])
-    doors = {connection.fileno(): (connection.recv, connection.send, connection) for connection in sockets}
+    doors = {
+        connection.fileno(): (connection.recv, connection.send, frames, connection)
+        for connection, frames in zip(sockets, frames_by_connection, strict=True)
+    }
     sent_ns = {}
-    for descriptor, (_, send, _) in doors.items():
+    for descriptor, (_, send, frames, _) in doors.items():
         epoll.register(descriptor, select.EPOLLIN)
         sent_ns[descriptor] = clock()
         send(next(frames))
@@ -82,7 +102,7 @@ def drive(calls: Sequence[RepeatedCall], sockets: list[socket.socket], end_ns: i
         if not ready:
             raise WireError(f"no answer for {SILENCE_SECONDS} s")
         for descriptor, _ in ready:
-            receive, send, connection = doors[descriptor]
+            receive, send, frames, connection = doors[descriptor]
             reply = receive(RECEIVE_BYTES)
             now_ns = clock()
             if len(reply) != reply_size or reply[error_at:error_end] != NO_ERROR:

@@ -1,9 +1,12 @@
-"""Making appended records durable: one round at a time for the whole node, in a thread, for all that need it.
+"""Making appended records durable: one round at a time for the whole node, for all partitions that need it.
 
 A round takes everything that was appended until it begins, from every partition; what arrives meanwhile goes into the
 next one, also where the round is done with that partition already. So the disk is asked as often as it can answer and
 no more, and many producers share one wait. A round begins at the end of a loop turn, so that all requests of one turn
 are in it.
+
+The kernel syncs the files of a small round in the background. A thread syncs many files, new files and folders, and
+everything where the kernel cannot.
 """
 
 import asyncio
@@ -14,18 +17,19 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import islice
+from typing import Protocol
 
 from kwire.broker.partition.partition import Partition
 from kwire.disk_lanes import Lane
 from storage.errors import DiskFailure, FileSystemFailed, StorageFailed
 from storage.files import Files
-from storage.syncing import LogSync, Synced, sync_each
+from storage.syncing import FILES_ONE_BY_ONE_MAX, LogSync, Synced, sync_each
 
 log = logging.getLogger("kwire.broker")
 
 # Waiting calls are checked for their time-outs this often while rounds run.
 LOOK_SECONDS = 1.0
-# A round that takes longer than this is told of in portions: to be told costs the loop a turn.
+# A thread reports a round that takes longer than this in parts: each report costs the loop a turn.
 TELL_SECONDS = 0.001
 # When a sync could not even begin.
 RETRY_SECONDS = 0.5
@@ -33,6 +37,18 @@ RETRY_SECONDS = 0.5
 LOGS_PER_ROUND_MAX = 500
 # At the stop: how long a round on a disk that hangs is waited for.
 CLOSE_SECONDS = 30.0
+
+
+class KernelSyncs(Protocol):
+    """`storage.kernel_syncs.KernelSyncs`."""
+
+    event_fd: int
+    under_way: int
+
+    def begin(self, fds: Sequence[int]) -> list[int]: ...
+    def done(self) -> list[tuple[int, int]]: ...
+    def wait(self, seconds: float) -> None: ...
+    def close(self) -> None: ...
 
 
 class SyncRounds:
@@ -44,8 +60,9 @@ class SyncRounds:
         data_dirs: Sequence[str],
         lane: Lane,
         all_open: Callable[[], Iterable[Partition]] = tuple,
+        kernel: KernelSyncs | None = None,
     ) -> None:
-        """`lane` runs the rounds and is closed with them.
+        """`lane` runs what `kernel` does not; both are closed with the rounds.
 
         `all_open` are the partitions that a failed sync of a whole file system may have harmed.
         """
@@ -54,6 +71,12 @@ class SyncRounds:
         self._all_open = all_open
         self._loop = asyncio.get_running_loop()
         self._lane = lane
+        self._kernel = kernel
+        if kernel is not None:
+            self._loop.add_reader(kernel.event_fd, self._take_done)
+        # The syncs that are under way in the kernel, by its numbers, and the errors of those that are not finished.
+        self._in_kernel: dict[int, LogSync] = {}
+        self._kernel_errors: dict[LogSync, OSError] = {}
         # In the order in which they asked; a set would do if it kept one.
         self._dirty: dict[Partition, None] = {}
         self._running: dict[LogSync, tuple[Partition, int]] = {}
@@ -93,7 +116,18 @@ class SyncRounds:
         if self._look is not None:
             self._look.cancel()
         self._is_closed = True
+        if self._kernel is not None:
+            self._close_kernel(self._kernel)
         self._lane.close(CLOSE_SECONDS)
+
+    def _close_kernel(self, kernel: KernelSyncs) -> None:
+        deadline = time.monotonic() + CLOSE_SECONDS
+        while self._in_kernel and (seconds := deadline - time.monotonic()) > 0:
+            kernel.wait(seconds)
+            self._take_done()
+        self._loop.remove_reader(kernel.event_fd)
+        if not self._in_kernel:  # else it would wait for the disk that hangs
+            kernel.close()
 
     def _begin(self) -> None:
         if self._is_closed:  # what is dirty is synced when its log is closed
@@ -121,7 +155,47 @@ class SyncRounds:
         self._began_at = self._loop.time()
         if self._look is None:
             self._look = self._loop.call_later(LOOK_SECONDS, self._look_after)
-        self._lane.submit(partial(self._run_round, list(self._running)))
+        syncs = list(self._running)
+        if self._kernel is not None and sum(sync.file_count for sync in syncs) <= FILES_ONE_BY_ONE_MAX:
+            syncs = [sync for sync in syncs if not self._begin_in_kernel(self._kernel, sync)]
+        if syncs:
+            self._lane.submit(partial(self._run_round, syncs))
+
+    def _begin_in_kernel(self, kernel: KernelSyncs, sync: LogSync) -> bool:
+        fds = sync.begin()
+        if fds is None:
+            return False
+        numbers = kernel.begin(fds)
+        if len(numbers) < len(fds):
+            # What it has begun does no harm: a thread syncs all of them.
+            sync.give_up()
+            return False
+        self._in_kernel.update(dict.fromkeys(numbers, sync))
+        return True
+
+    def _take_done(self) -> None:
+        """The kernel has finished some syncs."""
+        assert self._kernel is not None
+        done: list[Synced] = []
+        for number, error_number in self._kernel.done():
+            sync = self._in_kernel.pop(number, None)
+            if sync is None:  # given up
+                continue
+            if error_number:
+                self._kernel_errors[sync] = OSError(error_number, os.strerror(error_number))
+            if sync in self._in_kernel.values():
+                continue
+            error = self._kernel_errors.pop(sync, None)
+            if error is None:
+                done.append((sync, sync.end(None)))
+            else:
+                self._lane.submit(partial(self._end_failed, sync, error))
+        if done:
+            self._end(done)
+
+    def _end_failed(self, sync: LogSync, error: OSError) -> None:
+        """In the sync lane: the end of a sync that failed in the kernel."""
+        self._tell([(sync, sync.end(error))])
 
     def _delay(self, partition: Partition, error: DiskFailure) -> None:
         """Out of descriptors. Nothing is lost: a later round answers waiting callers, within their time-outs."""
@@ -148,19 +222,20 @@ class SyncRounds:
                 del left[sync]
                 done.append((sync, failure))
                 if left and time.monotonic() - told_at >= TELL_SECONDS:
-                    self._tell(done, is_over=False)
+                    self._tell(done)
                     done, told_at = [], time.monotonic()
         except Exception as error:
             # Whatever it was, nobody may believe that these records are safe.
             log.exception("a sync round failed")
             done += [(sync, StorageFailed(f"sync: {error}")) for sync in left]
-        self._tell(done, is_over=True)
+        self._tell(done)
 
-    def _tell(self, done: list[Synced], *, is_over: bool) -> None:
+    def _tell(self, done: list[Synced]) -> None:
         with suppress(RuntimeError):  # the loop is gone, and everybody who waited with it
-            self._loop.call_soon_threadsafe(self._end, done, is_over)
+            self._loop.call_soon_threadsafe(self._end, done)
 
-    def _end(self, done: list[Synced], is_over: bool) -> None:
+    def _end(self, done: list[Synced]) -> None:
+        """Some syncs of the round are over, or all that were left."""
         for sync, failure in done:
             partition, readable_bytes = self._running.pop(sync)
             self.files += sync.file_count
@@ -184,7 +259,7 @@ class SyncRounds:
         for _, failure in done:
             if isinstance(failure, FileSystemFailed):
                 self._mourn(failure)
-        if not is_over:
+        if self._running:
             return
         self.rounds += 1
         self.longest_seconds = max(self.longest_seconds, self._loop.time() - self._began_at)

@@ -1,21 +1,22 @@
 """kwire on a disk that takes a second longer for each sync: `python -m benchmark.abuse.slow_sync_server serve …`."""
 
-import os
 import runpy
 import time
 from collections.abc import Callable
 
+from storage.files import Files
+
 SYNC_SECONDS = 1.0
 
 
-def slowed(sync: Callable[[int], None]) -> Callable[[int], None]:
-    def slow(fd: int) -> None:
+def slowed(sync: Callable[[Files, int], None]) -> Callable[[Files, int], None]:
+    def slow(files: Files, fd: int) -> None:
         time.sleep(SYNC_SECONDS)
-        sync(fd)
+        sync(files, fd)
 
     return slow
 
 
 if __name__ == "__main__":
-    os.fsync, os.fdatasync = slowed(os.fsync), slowed(os.fdatasync)  # type: ignore[assignment]
+    Files.fsync, Files.fdatasync = slowed(Files.fsync), slowed(Files.fdatasync)  # type: ignore[method-assign, assignment]
     runpy.run_module("kwire", run_name="__main__")

@@ -65,7 +65,7 @@ def request(
         # An answer that is still under way belongs to nobody once others speak for the members.
         crowd.play(lambda: not any(member.is_waiting for member in members), SETTLE_SECONDS)
         calls = [CALLS[request_name](member) for member in members if isinstance(member, ClassicMember)]
-        return drive_for(address, calls, connections, seconds)
+        return drive_for(address, calls, connections, seconds, has_own_calls=True)
 
 
 def main() -> None:
