@@ -10,6 +10,7 @@ everything where the kernel cannot.
 """
 
 import asyncio
+import errno
 import logging
 import os
 import time
@@ -126,8 +127,11 @@ class SyncRounds:
             kernel.wait(seconds)
             self._take_done()
         self._loop.remove_reader(kernel.event_fd)
-        if not self._in_kernel:  # else it would wait for the disk that hangs
-            kernel.close()
+        if not self._in_kernel:
+            kernel.close()  # with syncs under way it would wait for the disk that hangs
+        for sync in set(self._in_kernel.values()):
+            # Their outcome will not be known, so these logs must not be closed as if all of their records were safe.
+            self._lane.submit(partial(self._end_failed, sync, OSError(errno.EIO, "the disk does not answer")))
 
     def _begin(self) -> None:
         if self._is_closed:  # what is dirty is synced when its log is closed

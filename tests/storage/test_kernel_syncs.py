@@ -1,0 +1,91 @@
+"""Syncs that the kernel does in the background, on real files."""
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from storage.files import Files
+from storage.kernel_syncs import SYNCS_MAX, KernelSyncs
+from tests.support.faulty_files import FaultyFiles
+
+WAIT_SECONDS = 20.0
+
+
+@pytest.fixture
+def syncs() -> Iterator[KernelSyncs]:
+    made = Files().kernel_syncs()
+    assert made is not None, "this system has no Linux AIO"
+    yield made
+    made.close()
+
+
+def opened(path: Path) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT)
+
+
+def all_done(syncs: KernelSyncs) -> dict[int, int]:
+    done: dict[int, int] = {}
+    deadline = time.monotonic() + WAIT_SECONDS
+    while syncs.under_way:
+        assert time.monotonic() < deadline, "not done in time"
+        syncs.wait(WAIT_SECONDS)
+        done.update(syncs.done())
+    return done
+
+
+def test_every_sync_is_reported_once_with_its_number(syncs: KernelSyncs, tmp_path: Path) -> None:
+    for _ in range(3):
+        fds = [opened(tmp_path / str(one)) for one in range(5)]
+        for fd in fds:
+            os.write(fd, b"record")
+        numbers = syncs.begin(fds)
+        for fd in fds:
+            os.close(fd)  # the kernel has the files
+        assert len(set(numbers)) == 5
+        assert all_done(syncs) == dict.fromkeys(numbers, 0)
+    assert syncs.done() == []
+
+
+def test_numbers_are_never_used_again(syncs: KernelSyncs, tmp_path: Path) -> None:
+    fd = opened(tmp_path / "file")
+    numbers = []
+    for _ in range(3):
+        numbers += syncs.begin([fd])
+        all_done(syncs)
+    os.close(fd)
+    assert len(set(numbers)) == 3
+
+
+def test_what_cannot_be_synced_is_not_begun(syncs: KernelSyncs, tmp_path: Path) -> None:
+    fd = opened(tmp_path / "file")
+    ends = os.pipe()
+    assert syncs.begin([ends[0]]) == []
+    assert len(syncs.begin([fd, ends[0], fd])) == 1
+    assert list(all_done(syncs).values()) == [0]
+    for one in (fd, *ends):
+        os.close(one)
+    assert syncs.begin([fd]) == []
+
+
+def test_more_than_there_is_room_for_are_not_begun(syncs: KernelSyncs, tmp_path: Path) -> None:
+    fd = opened(tmp_path / "file")
+    assert len(syncs.begin([fd] * (SYNCS_MAX + 5))) == SYNCS_MAX
+    assert syncs.begin([fd]) == []
+    assert len(all_done(syncs)) == SYNCS_MAX
+    assert len(syncs.begin([fd])) == 1
+    all_done(syncs)
+    os.close(fd)
+
+
+def test_files_whose_syncs_are_replaced_have_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert FaultyFiles().kernel_syncs() is None
+    monkeypatch.setattr(Files, "fdatasync", lambda files, fd: None)
+    assert Files().kernel_syncs() is None
+
+
+def test_a_system_that_refuses_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "unknown")
+    assert Files().kernel_syncs() is None
