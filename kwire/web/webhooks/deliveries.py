@@ -51,7 +51,7 @@ async def attempts(services: WebServices, request: web.Request) -> web.Response:
 async def dead_letters(services: WebServices, request: web.Request) -> web.Response:
     webhooks = webhooks_of(services)
     query = query_of(request, DeadQuery)
-    after = event_id_of(query.after) if query.after else None
+    after = None if query.after is None else event_id_of(query.after)
     page = await webhooks.dead_letters(request.match_info["webhook"], after, query.limit + 1)
     listed = [_shown_letter(event_id, letter) for event_id, letter in page[: query.limit]]
     following = listed[-1].eventId if len(page) > query.limit else None

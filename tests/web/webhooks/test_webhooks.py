@@ -190,6 +190,16 @@ async def test_a_webhook_that_is_not_there_is_404_everywhere(tmp_path: Path) -> 
 
 
 @in_loop
+async def test_a_page_of_dead_letters_begins_after_an_event(tmp_path: Path) -> None:
+    async with hooks_node(tmp_path) as hooks:
+        await hooks.create_topic("orders")
+        path = f"/webhooks/{(await made(hooks))['id']}/dead-letters"
+        assert (await hooks.http.get(f"{path}?after=orders-1")).json == {"deadLetters": [], "next": None}
+        for after in ("", "orders"):
+            assert (await hooks.http.get(f"{path}?after={after}")).status == 400, after
+
+
+@in_loop
 async def test_what_cannot_be_sent_again_is_refused(tmp_path: Path) -> None:
     async with hooks_node(tmp_path) as hooks:
         await hooks.create_topic("orders")
