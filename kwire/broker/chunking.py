@@ -15,8 +15,8 @@ A = TypeVar("A")
 E = TypeVar("E")
 F = TypeVar("F")
 
-# Elements that take some microseconds each: one or two milliseconds of work.
-ELEMENTS_PER_TURN = 250
+# Elements that take some microseconds each: about half a millisecond of work.
+ELEMENTS_PER_TURN = 100
 # Iterations of the loop between two chunks, which cost nothing while there is nothing else to do. What others do takes
 # several iterations, and should not meet a chunk in each of them.
 ITERATIONS_BETWEEN = 3

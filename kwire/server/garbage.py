@@ -21,6 +21,41 @@ _OLDEST: Final = 2
 _MIDDLE_PER_FULL: Final = 3
 
 
+# Collections wait for large requests no longer than this: then no more of those begin until a collection is done.
+POSTPONED_SECONDS_MAX: Final = 10.0
+_MIDDLE: Final = 1
+
+
+class PostponedCollections:
+    """No automatic collections while large requests are handled; reference counting frees those as always.
+
+    A collection visits every element of a new list, also in the youngest generation: 25 ms for 240,000 elements.
+    """
+
+    def __init__(self) -> None:
+        self._users = 0
+        self._since = 0.0
+
+    @property
+    def are_overdue(self) -> bool:
+        return self._users > 0 and perf_counter() - self._since > POSTPONED_SECONDS_MAX
+
+    def postpone(self) -> None:
+        if not self._users:
+            self._since = perf_counter()
+            gc.disable()
+        self._users += 1
+
+    def resume(self) -> None:
+        """The large request is freed. Called once after each `postpone`."""
+        are_overdue = self.are_overdue
+        self._users -= 1
+        if not self._users:
+            gc.enable()
+            if are_overdue:
+                gc.collect(_MIDDLE)
+
+
 def bound_collections() -> None:
     """Install the bound for the whole process."""
     gc.callbacks.append(BoundedCollections())

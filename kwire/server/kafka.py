@@ -40,7 +40,7 @@ log = logging.getLogger("kwire.server")
 
 UNSENT_BYTES_MAX = 1024 * 1024
 # What all requests that arrive in one loop iteration may take before connections with more of them have to wait.
-TURN_SECONDS = 0.008
+TURN_SECONDS = 0.002
 # Starved connections that are tried in one loop iteration after memory was released.
 FED_PER_TURN = 100
 
@@ -404,23 +404,24 @@ class KafkaConnection(asyncio.BufferedProtocol):
                 decoded, answer = await self._begin_large(route, request)
                 await asyncio.wait((answer,), timeout=SLOT_SECONDS_MAX)
                 if answer.done():
-                    chunks = await _encode_large(route, request.version, answer.result())
-            if not answer.done():
-                # It waits for other clients, and they may have to wait for a slot.
-                await answer
-                async with slots:
-                    chunks = await _encode_large(route, request.version, answer.result())
+                    await self._finish_large(route, request, decoded, answer.result(), began)
+                    return
+            # It waits for other clients, and they may have to wait for a slot.
+            await answer
+            async with slots:
+                await self._finish_large(route, request, decoded, answer.result(), began)
         except (WireError, DropConnection) as problem:
             self._fail(str(problem))
-            return
         except Exception:
             self._fail_handler(request)
-            return
+
+    async def _finish_large(self, route: Route, request: Request, decoded: Any, answer: Any, began: float) -> None:
+        chunks = await _encode_large(route, request.version, answer)
         self._large = None
         if not self._transport.is_closing():
             self._send_on(self._machine.answer_later(request, chunks), route.latency, began)
         del chunks
-        for message in (decoded, answer.result()):
+        for message in (decoded, answer):
             await run_chunks(release(message))
 
     async def _begin_large(self, route: Route, request: Request) -> "tuple[Any, asyncio.Future[Any]]":

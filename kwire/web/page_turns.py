@@ -7,7 +7,7 @@ take one in every turn of the loop, and a request that needs ten turns would wai
 import asyncio
 from collections import deque
 
-PARTS_PER_TURN = 4
+PARTS_PER_TURN = 1
 
 
 class PageTurns:

@@ -1,8 +1,8 @@
 """When a loop over the parts of a body has done enough for one turn of the event loop."""
 
 # To check and place an event takes some ten microseconds, and its data at most 25 milliseconds for each megabyte.
-PARTS_PER_TURN = 500
-BYTES_PER_TURN = 256 * 1024
+PARTS_PER_TURN = 100
+BYTES_PER_TURN = 64 * 1024
 
 
 class BodyTurns:

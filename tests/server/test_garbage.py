@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from kwire.server.garbage import GARBAGE_MAX, BoundedCollections
+from kwire.server import garbage
+from kwire.server.garbage import GARBAGE_MAX, BoundedCollections, PostponedCollections
 
 OBJECTS = 20_000
 
@@ -59,3 +60,43 @@ def test_a_short_collection_freezes_nothing(collections: BoundedCollections, mon
     gc.collect(0)
     assert collections.freezes == 0
     assert gc.get_freeze_count() == before
+
+
+def collections_during(objects: int) -> int:
+    """How many automatic collections take place while this many container objects are made."""
+    before = collection_count()
+    kept = [[number] for number in range(objects)]
+    assert len(kept) == objects
+    return collection_count() - before
+
+
+def collection_count() -> int:
+    return sum(int(generation["collections"]) for generation in gc.get_stats())
+
+
+def test_collections_wait_for_all_large_requests() -> None:
+    postponed = PostponedCollections()
+    assert collections_during(OBJECTS) > 0
+    postponed.postpone()
+    postponed.postpone()
+    assert collections_during(OBJECTS) == 0
+    postponed.resume()
+    assert collections_during(OBJECTS) == 0
+    assert not postponed.are_overdue
+    postponed.resume()
+    assert collections_during(OBJECTS) > 0
+
+
+def test_collections_that_waited_for_too_long_are_made_up_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(garbage, "POSTPONED_SECONDS_MAX", 0.0)
+    postponed = PostponedCollections()
+    assert not postponed.are_overdue
+    overdue = []
+    for change in (postponed.postpone, postponed.postpone, postponed.resume):
+        change()
+        overdue.append(postponed.are_overdue)
+    assert overdue == [True, True, True]
+    before = collection_count()
+    postponed.resume()
+    assert collection_count() > before
+    assert not postponed.are_overdue

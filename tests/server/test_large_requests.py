@@ -1,6 +1,7 @@
 """Requests that take long, on connections whose socket is a list: order, turns, and what happens at the end of one."""
 
 import asyncio
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -8,7 +9,8 @@ import pytest
 
 from kwire.handlers import HANDLERS
 from kwire.handlers.context import Context, Handler
-from kwire.server import kafka
+from kwire.server import garbage, kafka
+from kwire.server.large_requests import LargeRequests
 from kwire.server.routes import ELEMENTS_AT_ONCE_MAX
 from kwire.wire.apis import DESCRIBE_CLUSTER, METADATA
 from kwire.wire.codec import decode_message
@@ -158,3 +160,24 @@ async def test_connections_with_many_requests_take_turns(node: QuietNode, monkey
         counts.append([len(client.received()) for client in clients])
     assert max(max(one) - min(one) for one in counts) <= 2
     assert all(client.received() == list(range(50)) for client in clients)
+
+
+@in_loop
+async def test_no_large_request_begins_while_collections_are_overdue(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(garbage, "POSTPONED_SECONDS_MAX", 0.0)
+    slots = LargeRequests()
+    order: list[str] = []
+
+    async def second() -> None:
+        async with slots:
+            order.append("second")
+
+    async with slots:
+        task = asyncio.ensure_future(second())
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert not gc.isenabled()
+        order.append("first")
+    assert gc.isenabled()
+    await asyncio.wait_for(task, WAIT_S)
+    assert order == ["first", "second"]

@@ -32,7 +32,7 @@ from storage.format import (
 )
 
 PORTION_EVENTS = 500
-PORTION_BYTES = 1024 * 1024
+PORTION_BYTES = 256 * 1024
 # Looked at in one read, or one batch if that is larger.
 VIEW_BYTES = 256 * 1024
 # What one call of `read_events` holds at most.

@@ -16,6 +16,7 @@ from typing import Annotated, Literal, NamedTuple
 import msgspec
 from aiohttp import web
 
+from kwire.broker.chunking import next_turn
 from kwire.broker.events.event import NewEvent, record_of
 from kwire.broker.events.publishing import Outcome, Published
 from kwire.broker.rooms.rooms import Room
@@ -35,7 +36,7 @@ log = logging.getLogger("kwire.web")
 
 LINE_TYPES = frozenset({NDJSON, "application/ndjson", "application/jsonl", "application/json-lines"})
 # Decoded and stored in one turn of the loop; well below what a batch may have.
-PORTION_EVENTS = 500
+PORTION_EVENTS = 200
 PORTION_BYTES = 256 * 1024
 # What is divided into lines in one turn: at most this many bytes, and at most this many lines.
 FED_BYTES = 64 * 1024
@@ -259,9 +260,9 @@ class _Storing:
                 if portion.events:
                     self._services.publisher.publish(room_log, self._source, portion.events, portion.settle)
                 self._count_refused(portion)
-            await asyncio.sleep(0)
+            await next_turn()
         if not found:
-            await asyncio.sleep(0)
+            await next_turn()
 
     def _count_refused(self, portion: Portion) -> None:
         self._refused_in_a_row = 0 if portion.has_events else self._refused_in_a_row + len(portion.failures)

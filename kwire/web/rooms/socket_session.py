@@ -23,6 +23,7 @@ from typing import Any
 from msgspec import Raw
 from msgspec.json import Encoder
 
+from kwire.broker.chunking import call_in_turn
 from kwire.broker.events.publishing import Outcome, Published
 from kwire.broker.subscriptions import Subscription
 from kwire.broker.subscriptions.marks import STOPPING, Closed, Mark
@@ -427,7 +428,8 @@ class SocketSession:
             self._outlet.pause_reading()
             if not self._is_reading_on:
                 self._is_reading_on = True
-                self._call_soon(self._read_on)
+                # In a turn that all such connections share: many of them must not each take a part of every iteration.
+                call_in_turn(self._read_on)
         else:
             self._outlet.resume_reading()
 

@@ -1,6 +1,9 @@
 """The WebSocket of rooms and clients that send nonsense, too much or nothing: a clear word, and no harm to others."""
 
+import asyncio
 import json
+from collections import Counter
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -173,6 +176,42 @@ def test_a_flood_of_small_frames_is_taken_in_portions(
             assert answers == count or kind in ("pings", "empty pieces")
 
     test()
+
+
+def test_many_floods_share_one_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many connections flood the server, an iteration of the loop reads on for one of them."""
+    feed = FrameReader.feed
+    iteration = 0
+    read_on: Counter[int] = Counter()
+
+    def counting_feed(reader: FrameReader, data: bytes) -> list[Message]:
+        if not data:
+            read_on[iteration] += 1
+        return feed(reader, data)
+
+    monkeypatch.setattr(FrameReader, "feed", counting_feed)
+
+    @in_uvloop
+    async def test() -> None:
+        loop = asyncio.get_running_loop()
+
+        def count_iteration() -> None:
+            nonlocal iteration
+            iteration += 1
+            loop.call_soon(count_iteration)
+
+        async with running_node(tmp_path) as node, AsyncExitStack() as stack:
+            floods = [await stack.enter_async_context(raw_socket(port_of(node))) for _ in range(5)]
+            loop.call_soon(count_iteration)
+            for flood in floods:
+                flood.writer.write(client_frame(9, b"") * 10_000 + client_frame(8, (1000).to_bytes(2, "big")))
+            for flood in floods:
+                while (await flood.frame())[0] != 8:
+                    pass
+
+    test()
+    assert len(read_on) > 5 * 10_000 / FRAMES_AT_ONCE / 2
+    assert max(read_on.values()) == 1
 
 
 @in_uvloop
