@@ -12,7 +12,6 @@ import os
 import platform
 import select
 import struct
-from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
@@ -56,35 +55,32 @@ class KernelSyncs:
         if self._call(ctypes.c_long(calls.io_setup), ctypes.c_uint(SYNCS_MAX), ctypes.byref(context)) < 0:
             raise _last_error("io_setup")
         self._context = context
-        self._requests = ctypes.create_string_buffer(_REQUEST.size * SYNCS_MAX)
-        first = ctypes.addressof(self._requests)
-        self._addresses = (ctypes.c_void_p * SYNCS_MAX)(*(first + _REQUEST.size * at for at in range(SYNCS_MAX)))
+        self._request = ctypes.create_string_buffer(_REQUEST.size)
+        self._address = ctypes.c_void_p(ctypes.addressof(self._request))
         self._events = ctypes.create_string_buffer(_EVENT.size * SYNCS_MAX)
         # Becomes readable when syncs are done.
         self.event_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.under_way = 0
         self._next_number = 0
 
-    def begin(self, fds: Sequence[int]) -> list[int]:
-        """Begin to sync the data of files. Returns a number for each; fewer numbers if not all of them were begun.
+    def begin(self, fd: int) -> int | None:
+        """Begin to sync the data of a file, whose descriptor may be closed then. Returns a number for this sync.
 
-        Those without a number, at the end of the list, have to be synced in another way. The descriptors may be closed.
+        None: it was not begun, and has to be done in another way.
         """
-        count = min(len(fds), SYNCS_MAX - self.under_way)
-        if not count:
-            return []
-        numbers = list(range(self._next_number, self._next_number + count))
-        for at, (number, fd) in enumerate(zip(numbers, fds, strict=False)):
-            request = (number, 0, 0, _OPERATION_FDSYNC, 0, fd, 0, 0, 0, 0, _FLAG_NOTIFY, self.event_fd)
-            _REQUEST.pack_into(self._requests, at * _REQUEST.size, *request)
+        if self.under_way >= SYNCS_MAX:
+            return None
+        number = self._next_number
+        request = (number, 0, 0, _OPERATION_FDSYNC, 0, fd, 0, 0, 0, 0, _FLAG_NOTIFY, self.event_fd)
+        _REQUEST.pack_into(self._request, 0, *request)
         begun = self._call(
-            ctypes.c_long(self._calls.io_submit), self._context, ctypes.c_long(count), ctypes.byref(self._addresses)
+            ctypes.c_long(self._calls.io_submit), self._context, ctypes.c_long(1), ctypes.byref(self._address)
         )
-        # An error means that none was begun: the file system does not support it, or the system has too many.
-        begun = max(0, begun)
-        self._next_number += begun
-        self.under_way += begun
-        return numbers[:begun]
+        if begun != 1:  # the file system does not support it, or the system has too many
+            return None
+        self._next_number += 1
+        self.under_way += 1
+        return number
 
     def done(self) -> list[tuple[int, int]]:
         """The syncs that are done since the last call: number, and 0 or the error number."""

@@ -183,21 +183,21 @@ class LogSync:
         finally:
             self.close()
 
-    def begin(self) -> list[int] | None:
-        """Instead of :meth:`run`, if the kernel syncs the descriptors that this returns; then :meth:`end` follows.
+    def begin(self) -> int | None:
+        """Instead of :meth:`run`, if the kernel syncs the descriptor that this returns; then :meth:`end` follows.
 
-        None: there is more to do than to sync segments, or another sync of this log is under way.
+        None: there is more to do than to sync one segment, or another sync of this log is under way.
         """
-        if self.names_made or self.notes or not self._log.gate.enter():
+        if self.names_made or self.notes or len(self.dirty) != 1 or not self._log.gate.enter():
             return None
-        return [fd for _, _, fd in self.dirty]
+        return self.dirty[0][2]
 
     def give_up(self) -> None:
-        """The kernel does not sync them after all: :meth:`run` may follow."""
+        """The kernel has not begun the sync: :meth:`run` may follow."""
         self._log.gate.leave("", None)
 
     def end(self, error: OSError | None) -> DiskFailure | None:
-        """The kernel has synced the descriptors, with ``error``; what :meth:`run` would raise.
+        """The kernel has synced the descriptor, with ``error``; what :meth:`run` would raise.
 
         With an error this may wait for the disk, and belongs in a thread.
         """

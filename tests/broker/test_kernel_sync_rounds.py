@@ -3,7 +3,7 @@
 import asyncio
 import errno
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -24,25 +24,24 @@ WAIT_SECONDS = 20.0
 
 
 class HeldSyncs:
-    """A kernel whose syncs end when the test says so. `takes` is how many of the next request it begins."""
+    """A kernel whose syncs end when the test says so."""
 
     def __init__(self) -> None:
         self.event_fd = os.eventfd(0, os.EFD_NONBLOCK)
         self.begun: list[int] = []
-        self.under_way = 0
-        self.takes = 100
+        self.takes_syncs = True
         self.is_held = True
         self.is_closed = False
         self._done: list[tuple[int, int]] = []
 
-    def begin(self, fds: Sequence[int]) -> list[int]:
-        numbers = [len(self.begun) + one for one in range(min(len(fds), self.takes))]
-        self.begun += numbers
-        self.under_way += len(numbers)
+    def begin(self, fd: int) -> int | None:
+        if not self.takes_syncs:
+            return None
+        number = len(self.begun)
+        self.begun.append(number)
         if not self.is_held:
-            for number in numbers:
-                self.finish(number)
-        return numbers
+            self.finish(number)
+        return number
 
     def finish(self, number: int, error_number: int = 0) -> None:
         self._done.append((number, error_number))
@@ -52,7 +51,6 @@ class HeldSyncs:
         if self._done:
             os.eventfd_read(self.event_fd)
         done, self._done = self._done, []
-        self.under_way -= len(done)
         return done
 
     def wait(self, seconds: float) -> None:
@@ -171,11 +169,11 @@ async def test_an_error_of_the_kernel_ends_the_log(tmp_path: Path) -> None:
 async def test_a_thread_syncs_what_the_kernel_does_not_take(tmp_path: Path) -> None:
     async with made_world(tmp_path) as world:
         [partition] = await world.partitions(1)
-        world.kernel.takes = 0
+        world.kernel.takes_syncs = False
         append(partition)
         await world.settled()
         assert (partition.high_watermark, world.disk.calls["fdatasync"]) == (2, 1)
-        world.kernel.takes = 1
+        world.kernel.takes_syncs = True
         append(partition)
         await world.begun(1)
         world.kernel.finish(0)
@@ -184,24 +182,23 @@ async def test_a_thread_syncs_what_the_kernel_does_not_take(tmp_path: Path) -> N
 
 
 @in_loop
-async def test_a_sync_that_was_given_up_does_not_count(tmp_path: Path) -> None:
-    """The kernel took a part of it, and reports that when a thread has synced everything."""
+async def test_the_kernel_syncs_one_file_of_a_log_or_none(tmp_path: Path) -> None:
+    """An error that it met in a part of them could be lost: the kernel reports it once."""
     async with made_world(tmp_path) as world:
         [partition] = await world.partitions(1)
         log = log_of(partition)
         append(partition)
         sync = log.begin_sync()
         assert sync is not None
-        assert sync.begin() is not None
-        sync.give_up()
-        assert log.gate.enter()
-        log.gate.leave("", None)
-        sync.run()
+        [one] = sync.dirty
+        sync.dirty.append(one)
+        assert sync.begin() is None
+        sync.dirty.pop()
+        assert sync.begin() == one[2]
+        assert sync.end(None) is None
         sync.finish()
         assert partition.synced_offset == 2
-        world.kernel.finish(99)
         await world.settled()
-        assert (partition.high_watermark, world.kernel.begun) == (2, [])
 
 
 @in_loop

@@ -36,46 +36,43 @@ def all_done(syncs: KernelSyncs) -> dict[int, int]:
     return done
 
 
+def begun(syncs: KernelSyncs, fd: int) -> int:
+    number = syncs.begin(fd)
+    assert number is not None
+    return number
+
+
 def test_every_sync_is_reported_once_with_its_number(syncs: KernelSyncs, tmp_path: Path) -> None:
+    numbers: list[int] = []
     for _ in range(3):
-        fds = [opened(tmp_path / str(one)) for one in range(5)]
-        for fd in fds:
+        some = []
+        for one in range(5):
+            fd = opened(tmp_path / str(one))
             os.write(fd, b"record")
-        numbers = syncs.begin(fds)
-        for fd in fds:
-            os.close(fd)  # the kernel has the files
-        assert len(set(numbers)) == 5
-        assert all_done(syncs) == dict.fromkeys(numbers, 0)
+            some.append(begun(syncs, fd))
+            os.close(fd)  # the kernel has the file
+        assert all_done(syncs) == dict.fromkeys(some, 0)
+        numbers += some
+    assert len(set(numbers)) == 15
     assert syncs.done() == []
 
 
-def test_numbers_are_never_used_again(syncs: KernelSyncs, tmp_path: Path) -> None:
-    fd = opened(tmp_path / "file")
-    numbers = []
-    for _ in range(3):
-        numbers += syncs.begin([fd])
-        all_done(syncs)
-    os.close(fd)
-    assert len(set(numbers)) == 3
-
-
-def test_what_cannot_be_synced_is_not_begun(syncs: KernelSyncs, tmp_path: Path) -> None:
-    fd = opened(tmp_path / "file")
+def test_what_cannot_be_synced_is_not_begun(syncs: KernelSyncs) -> None:
     ends = os.pipe()
-    assert syncs.begin([ends[0]]) == []
-    assert len(syncs.begin([fd, ends[0], fd])) == 1
-    assert list(all_done(syncs).values()) == [0]
-    for one in (fd, *ends):
+    assert syncs.begin(ends[0]) is None
+    for one in ends:
         os.close(one)
-    assert syncs.begin([fd]) == []
+    assert syncs.begin(ends[0]) is None
+    assert syncs.under_way == 0
 
 
 def test_more_than_there_is_room_for_are_not_begun(syncs: KernelSyncs, tmp_path: Path) -> None:
     fd = opened(tmp_path / "file")
-    assert len(syncs.begin([fd] * (SYNCS_MAX + 5))) == SYNCS_MAX
-    assert syncs.begin([fd]) == []
-    assert len(all_done(syncs)) == SYNCS_MAX
-    assert len(syncs.begin([fd])) == 1
+    # None of them counts as done before it is taken.
+    numbers = [begun(syncs, fd) for _ in range(SYNCS_MAX)]
+    assert syncs.begin(fd) is None
+    assert all_done(syncs) == dict.fromkeys(numbers, 0)
+    begun(syncs, fd)
     all_done(syncs)
     os.close(fd)
 

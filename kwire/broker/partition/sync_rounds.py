@@ -44,9 +44,8 @@ class KernelSyncs(Protocol):
     """`storage.kernel_syncs.KernelSyncs`."""
 
     event_fd: int
-    under_way: int
 
-    def begin(self, fds: Sequence[int]) -> list[int]: ...
+    def begin(self, fd: int) -> int | None: ...
     def done(self) -> list[tuple[int, int]]: ...
     def wait(self, seconds: float) -> None: ...
     def close(self) -> None: ...
@@ -75,9 +74,8 @@ class SyncRounds:
         self._kernel = kernel
         if kernel is not None:
             self._loop.add_reader(kernel.event_fd, self._take_done)
-        # The syncs that are under way in the kernel, by its numbers, and the errors of those that are not finished.
+        # The syncs that are under way in the kernel, by its numbers.
         self._in_kernel: dict[int, LogSync] = {}
-        self._kernel_errors: dict[LogSync, OSError] = {}
         # In the order in which they asked; a set would do if it kept one.
         self._dirty: dict[Partition, None] = {}
         self._running: dict[LogSync, tuple[Partition, int]] = {}
@@ -129,7 +127,7 @@ class SyncRounds:
         self._loop.remove_reader(kernel.event_fd)
         if not self._in_kernel:
             kernel.close()  # with syncs under way it would wait for the disk that hangs
-        for sync in set(self._in_kernel.values()):
+        for sync in self._in_kernel.values():
             # Their outcome will not be known, so these logs must not be closed as if all of their records were safe.
             self._lane.submit(partial(self._end_failed, sync, OSError(errno.EIO, "the disk does not answer")))
 
@@ -166,15 +164,14 @@ class SyncRounds:
             self._lane.submit(partial(self._run_round, syncs))
 
     def _begin_in_kernel(self, kernel: KernelSyncs, sync: LogSync) -> bool:
-        fds = sync.begin()
-        if fds is None:
+        fd = sync.begin()
+        if fd is None:
             return False
-        numbers = kernel.begin(fds)
-        if len(numbers) < len(fds):
-            # What it has begun does no harm: a thread syncs all of them.
+        number = kernel.begin(fd)
+        if number is None:
             sync.give_up()
             return False
-        self._in_kernel.update(dict.fromkeys(numbers, sync))
+        self._in_kernel[number] = sync
         return True
 
     def _take_done(self) -> None:
@@ -182,18 +179,12 @@ class SyncRounds:
         assert self._kernel is not None
         done: list[Synced] = []
         for number, error_number in self._kernel.done():
-            sync = self._in_kernel.pop(number, None)
-            if sync is None:  # given up
-                continue
+            sync = self._in_kernel.pop(number)
             if error_number:
-                self._kernel_errors[sync] = OSError(error_number, os.strerror(error_number))
-            if sync in self._in_kernel.values():
-                continue
-            error = self._kernel_errors.pop(sync, None)
-            if error is None:
-                done.append((sync, sync.end(None)))
-            else:
+                error = OSError(error_number, os.strerror(error_number))
                 self._lane.submit(partial(self._end_failed, sync, error))
+            else:
+                done.append((sync, sync.end(None)))
         if done:
             self._end(done)
 
