@@ -94,10 +94,13 @@ class FolderList:
         """What the last run left, until :meth:`settle`."""
         return self._ids or {}
 
-    def settle(self, entries: Mapping[str, bytes], lost: Iterable[str], unlisted: Iterable[str]) -> None:
+    def settle(
+        self, entries: Mapping[str, bytes], lost: Iterable[str], unlisted: Iterable[str], fresh: Iterable[str] = ()
+    ) -> None:
         """The start is decided. ``entries`` are the partitions that have a folder or have lost it (``lost``);
-        ``unlisted`` are folders that are there and belong to no partition."""
+        ``unlisted`` are folders that are there and belong to no partition, ``fresh`` those that may not be durable."""
         self._lost, self._unlisted = set(lost), set(unlisted)
+        self._fresh.update((folder, entries[folder]) for folder in fresh)
         if entries != self._ids or self._file.line_count > len(entries) or self.damaged_line_count:
             # Without room for a new list the old one goes on: each of its lines still holds.
             with suppress(OSError):

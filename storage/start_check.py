@@ -108,6 +108,7 @@ class StartCheck:
         listed = self._list.ids
         there = frozenset().union(*(store.partition_folders for store in self._stores))
         entries: dict[str, bytes] = {}
+        fresh: list[str] = []
         for folder, topic_id in self._known.items():
             if listed.get(folder) == topic_id:
                 entries[folder] = topic_id
@@ -118,7 +119,10 @@ class StartCheck:
                 if store is not None:
                     entries[folder] = topic_id
                     self._measure(store, folder)
-        self._list.settle(entries, self.report.lost, there - entries.keys())
+                    if self._list.is_complete and not self._has_segments(store, folder):
+                        # Its making was cut short by a kill, so it may be in the page cache only.
+                        fresh.append(folder)
+        self._list.settle(entries, self.report.lost, there - entries.keys(), fresh)
         for folder in self.report.lost:
             if is_all_online:
                 self._list.take_offline(folder, "its folder is missing", self._stores[0].data_dir, is_lost=True)
@@ -150,6 +154,11 @@ class StartCheck:
 
     def _topic_id(self, store: LogStore, folder: str) -> bytes | None:
         return decode_metadata(store.metadata(folder))
+
+    def _has_segments(self, store: LogStore, folder: str) -> bool:
+        path = os.path.join(store.data_dir, folder)
+        with disk_errors(f"look at {path}"):
+            return any(map(_SEGMENT.fullmatch, self._files.listdir(path)))
 
     def _is_partition(self, path: str) -> bool:
         with disk_errors(f"look at {path}"):

@@ -442,6 +442,9 @@ class SimulatedFiles(Files):
     def fdatasync(self, fd: int) -> None:
         self._sync("fdatasync", fd)
 
+    def kernel_syncs(self) -> None:
+        return None
+
     def _sync(self, operation: str, fd: int) -> None:
         file = self._file(fd)
         try:

@@ -26,7 +26,7 @@ from kwire.wire.messages.offset_commit import (
 )
 
 # Larger requests are decoded: a node has many connections, and each keeps the bytes of its template.
-PARTITIONS_MAX = 100
+PARTITIONS_MAX = 80
 FRAME_BYTES_MAX = 16 * 1024
 STRUCTS_MAX = 256
 
