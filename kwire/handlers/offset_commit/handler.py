@@ -46,13 +46,17 @@ def _ask(
     offsets: list[OffsetToCommit],
     shape: Callable[[list[ErrorCode]], R],
 ) -> R | Awaitable[R]:
-    command = CommitOffsets(
+    return answer_of(context.services.groups, command_of(request, context.api_version, offsets), shape)
+
+
+def command_of(request: OffsetCommitRequest, version: int, offsets: list[OffsetToCommit]) -> CommitOffsets:
+    """What the coordinator is asked to do for a request of this version."""
+    return CommitOffsets(
         group_id=request.group_id,
         generation_id=request.generation_id_or_member_epoch,
         member_id=request.member_id,
         group_instance_id=request.group_instance_id,
         retention_time_ms=request.retention_time_ms,
-        knows_group_id_not_found=context.api_version >= FIRST_VERSION_OF_NOT_FOUND,
+        knows_group_id_not_found=version >= FIRST_VERSION_OF_NOT_FOUND,
         offsets=offsets,
     )
-    return answer_of(context.services.groups, command, shape)

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from kwire.broker.topics import Topic
-from kwire.coordinator.group.commands import CommitOffsets, OffsetToCommit
+from kwire.coordinator.group.commands import OffsetToCommit
 from kwire.errors import ErrorCode
 from kwire.handlers.context import Context, LaterFrame
-from kwire.handlers.offset_commit.handler import FIRST_VERSION_OF_NOT_FOUND, FIRST_VERSION_OF_TOPIC_IDS
+from kwire.handlers.offset_commit.handler import FIRST_VERSION_OF_TOPIC_IDS, command_of
 from kwire.wire.codec import encode_message
 from kwire.wire.messages.offset_commit import (
     OFFSET_COMMIT,
@@ -64,7 +64,7 @@ class Template:
     )
 
     def __init__(self, context: Context, frame: memoryview, request: OffsetCommitRequest, topics: list[Topic]) -> None:
-        """`topics` are those that the request names, in its order. Raises ValueError if there is no template for it."""
+        """`topics` are the topics of the request, in its order. Raises ValueError for a request without a template."""
         version = context.api_version
         self._version = version
         self._ask = context.services.groups.ask
@@ -113,20 +113,14 @@ class Template:
             return None
         offsets = values[3::stride]
         epochs = values[4::stride] if self._are_epochs_sent else (NO_LEADER_EPOCH,) * len(offsets)
-        request = self._request
         answer = _Answer(self, values[1])
-        command = CommitOffsets(
-            group_id=request.group_id,
-            generation_id=request.generation_id_or_member_epoch,
-            member_id=request.member_id,
-            group_instance_id=request.group_instance_id,
-            retention_time_ms=request.retention_time_ms,
-            knows_group_id_not_found=self._version >= FIRST_VERSION_OF_NOT_FOUND,
-            offsets=[
+        changed = zip(self._partitions, offsets, epochs, strict=True)
+        command = command_of(
+            self._request,
+            self._version,
+            [
                 OffsetToCommit(topic, index, offset, epoch, metadata, topic_id)
-                for (topic, index, metadata, topic_id), offset, epoch in zip(
-                    self._partitions, offsets, epochs, strict=True
-                )
+                for (topic, index, metadata, topic_id), offset, epoch in changed
             ],
         )
         self._ask(command, answer.put)
