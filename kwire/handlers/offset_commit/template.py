@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from kwire.broker.topics import Topic
-from kwire.coordinator.group.commands import OffsetToCommit
+from kwire.coordinator.group.commands import NO_LEADER_EPOCH, OffsetToCommit
 from kwire.errors import ErrorCode
 from kwire.handlers.context import Context, LaterFrame
 from kwire.handlers.offset_commit.handler import FIRST_VERSION_OF_TOPIC_IDS, command_of
@@ -31,7 +31,6 @@ FRAME_BYTES_MAX = 16 * 1024
 STRUCTS_MAX = 256
 
 FIRST_VERSION_OF_LEADER_EPOCHS = 6
-NO_LEADER_EPOCH = -1
 
 # API key, version and correlation id of a frame.
 _HEAD_BYTES = 8
